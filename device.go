@@ -1,0 +1,85 @@
+package main
+
+// device.go owns what the driver asks of a PCI function, and the list of
+// functions it knows. Two kinds stand behind the interface: VFIO (vfio.go) and
+// the embedded model (emulated.go); nothing above this file knows which.
+// It does not own DMA memory (dma.go).
+
+// device is one PCI function, opened. All that is read through it is untrusted.
+// Its methods are for the control plane and may be called from any goroutine;
+// the data path touches only bar0 and memory that was mapped before.
+type device interface {
+	// name says which function this is, in the user's words: 0000:03:00.0.
+	name() string
+	// bar0 is the register window, mapped shared and uncached. Words in it are
+	// big endian and go through the reg functions of dma.go only.
+	bar0() []byte
+	// readConfig reads len(p) bytes of configuration space at off.
+	readConfig(off int, p []byte) error
+	// iovaRanges lists the bus addresses that the IOMMU lets us use, ascending.
+	iovaRanges() []iovaRange
+	// mapDMA lets the device read and write mem at bus address iova.
+	// Both and the length are multiples of 4096.
+	mapDMA(mem []byte, iova uint64) error
+	// unmapDMA takes back what mapDMA gave, whole.
+	unmapDMA(iova, size uint64) error
+	// vectors is the number of MSI-X vectors there are.
+	vectors() int
+	// enableVectors binds vectors 0..n-1 to eventfds and returns these. They are
+	// non-blocking and belong to the device.
+	enableVectors(n int) ([]int, error)
+	// setBusMaster allows or forbids DMA. Forbidding it is the first step of
+	// every close: memory is freed only after.
+	setBusMaster(on bool) error
+	// reset puts the function back to its power-on state.
+	// It returns errNoReset where the function cannot do that.
+	reset() error
+	// close unmaps, disables and gives back everything. It may be called once.
+	close() error
+}
+
+// iovaRange is one run of allowed bus addresses, both ends included.
+type iovaRange struct{ first, last uint64 }
+
+const vendorMellanox = 0x15b3
+
+// pciModel is a supported function.
+type pciModel struct {
+	device uint16
+	name   string
+	vf     bool
+}
+
+// models lists the functions that the driver accepts, by PCI device id
+// (vendor 15b3). Source: the manual's list of device ids, pci_id in Linux.
+var models = []pciModel{
+	{0x1013, "ConnectX-4", false},
+	{0x1014, "ConnectX-4", true},
+	{0x1015, "ConnectX-4 Lx", false},
+	{0x1016, "ConnectX-4 Lx", true},
+	{0x1017, "ConnectX-5", false},
+	{0x1018, "ConnectX-5", true},
+	{0x1019, "ConnectX-5 Ex", false},
+	{0x101a, "ConnectX-5 Ex", true},
+	{0x101b, "ConnectX-6", false},
+	{0x101c, "ConnectX-6", true},
+	{0x101d, "ConnectX-6 Dx", false},
+	{0x101e, "ConnectX family (mlx5Gen)", true},
+	{0x101f, "ConnectX-6 Lx", false},
+	{0x1021, "ConnectX-7", false},
+	{0x1023, "ConnectX-8", false},
+	{0xa2d2, "BlueField", false},
+	{0xa2d3, "BlueField", true},
+	{0xa2d6, "BlueField-2", false},
+	{0xa2dc, "BlueField-3", false},
+}
+
+// findModel returns the supported function with this PCI device id.
+func findModel(id uint16) (pciModel, bool) {
+	for _, m := range models {
+		if m.device == id {
+			return m, true
+		}
+	}
+	return pciModel{}, false
+}

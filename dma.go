@@ -1,0 +1,336 @@
+package main
+
+// dma.go owns memory that the device can reach: where it comes from, at which
+// bus addresses (IOVA) it stands, who holds which pages, and the few ways to
+// touch words that the device also touches. It does not know what lies in them.
+// Manual: chapters on DMA, the UAR page and the doorbell record.
+//
+// Three kinds of live word (they must not be mixed):
+//   - memory the device writes last: atomic load (loadBE32, loadBE64);
+//   - memory the device reads, such as a doorbell record: atomic store
+//     (storeRecord), which on amd64 also orders every store before it;
+//   - a device register: one plain store of 4 or 8 bytes (regWrite32,
+//     regWrite64), in a function that is never inlined, so that the compiler
+//     can neither drop nor merge it. Never an atomic: a locked access to PCIe
+//     is a read-modify-write.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	pageSize     = 4096
+	hugePageSize = 2 << 20
+	// firstIOVA is where bus addresses start if the IOMMU allows it: above the
+	// 4 GiB that hold interrupt windows and, on real machines, other devices.
+	firstIOVA = 1 << 32
+	// chunkSize is the least the arena grows by. Few large mappings stay far
+	// below the IOMMU container's limit of 65535 entries.
+	chunkSize = 16 * hugePageSize
+)
+
+// dmaMem is a run of whole pages: the same bytes seen by us and by the device.
+type dmaMem struct {
+	b    []byte
+	iova uint64
+}
+
+// slice is a part of m. It panics like a slice expression when out of range.
+func (m dmaMem) slice(off, n int) dmaMem {
+	return dmaMem{m.b[off : off+n : off+n], m.iova + uint64(off)}
+}
+
+// chunk is one mapping of the device, cut into page runs.
+type chunk struct {
+	mem  dmaMem
+	free []pageRun // ascending, never adjacent
+}
+
+type pageRun struct{ first, n int }
+
+// arena hands out DMA memory. It is for the control plane: it locks.
+type arena struct {
+	dev    device
+	mu     sync.Mutex
+	chunks []*chunk
+	ranges []iovaRange // what of the allowed addresses is not used yet
+	inUse  int         // bytes handed out
+	huge   bool        // the last chunk came from huge pages
+	recs   []dmaMem    // free doorbell records
+	pages  []dmaMem    // pages that hold doorbell records
+}
+
+// newArena prepares an arena without memory; it grows when asked.
+func newArena(dev device) *arena {
+	return &arena{dev: dev, ranges: orderRanges(dev.iovaRanges())}
+}
+
+// orderRanges aligns the allowed ranges to huge pages and puts the part from
+// firstIOVA on before the part below it.
+func orderRanges(in []iovaRange) []iovaRange {
+	var high, low []iovaRange
+	for _, r := range in {
+		first := (r.first + hugePageSize - 1) &^ (hugePageSize - 1)
+		if first < r.first || first > r.last {
+			continue
+		}
+		if first == 0 {
+			first = hugePageSize // bus address 0 reads as "none" in too many places
+		}
+		switch {
+		case first >= firstIOVA:
+			high = append(high, iovaRange{first, r.last})
+		case r.last >= firstIOVA:
+			high = append(high, iovaRange{firstIOVA, r.last})
+			low = append(low, iovaRange{first, firstIOVA - 1})
+		default:
+			low = append(low, iovaRange{first, r.last})
+		}
+	}
+	return append(high, low...)
+}
+
+// takeIOVA carves size bytes out of the unused addresses.
+func (a *arena) takeIOVA(size uint64) (uint64, error) {
+	for i := range a.ranges {
+		r := &a.ranges[i]
+		if r.first <= r.last && r.last-r.first >= size-1 {
+			at := r.first
+			r.first += size
+			return at, nil
+		}
+	}
+	return 0, fmt.Errorf("no room for %d MiB in the bus addresses that the IOMMU allows", size>>20)
+}
+
+// alloc returns n bytes, rounded up to whole pages, zeroed, contiguous for us
+// and for the device. Free it with free.
+func (a *arena) alloc(n int) (dmaMem, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.allocLocked(n)
+}
+
+func (a *arena) allocLocked(n int) (dmaMem, error) {
+	if n <= 0 {
+		return dmaMem{}, fmt.Errorf("%d bytes of DMA memory asked for", n)
+	}
+	want := (n + pageSize - 1) / pageSize
+	for _, c := range a.chunks {
+		if m, ok := c.take(want); ok {
+			a.inUse += len(m.b)
+			clear(m.b)
+			return m, nil
+		}
+	}
+	c, err := a.grow(want * pageSize)
+	if err != nil {
+		return dmaMem{}, err
+	}
+	m, _ := c.take(want)
+	a.inUse += len(m.b)
+	return m, nil
+}
+
+// take cuts the first run that is long enough.
+func (c *chunk) take(want int) (dmaMem, bool) {
+	for i := range c.free {
+		r := &c.free[i]
+		if r.n < want {
+			continue
+		}
+		m := c.mem.slice(r.first*pageSize, want*pageSize)
+		r.first += want
+		r.n -= want
+		if r.n == 0 {
+			c.free = append(c.free[:i], c.free[i+1:]...)
+		}
+		return m, true
+	}
+	return dmaMem{}, false
+}
+
+// free gives m back. m must be exactly what alloc returned.
+func (a *arena) free(m dmaMem) {
+	if m.b == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.chunks {
+		if m.iova >= c.mem.iova && m.iova < c.mem.iova+uint64(len(c.mem.b)) {
+			c.give(pageRun{int(m.iova-c.mem.iova) / pageSize, len(m.b) / pageSize})
+			a.inUse -= len(m.b)
+			return
+		}
+	}
+}
+
+// give puts a run back and joins it with its neighbours.
+func (c *chunk) give(r pageRun) {
+	i := sort.Search(len(c.free), func(i int) bool { return c.free[i].first > r.first })
+	c.free = append(c.free, pageRun{})
+	copy(c.free[i+1:], c.free[i:])
+	c.free[i] = r
+	if i+1 < len(c.free) && r.first+r.n == c.free[i+1].first {
+		c.free[i].n += c.free[i+1].n
+		c.free = append(c.free[:i+1], c.free[i+2:]...)
+	}
+	if i > 0 && c.free[i-1].first+c.free[i-1].n == c.free[i].first {
+		c.free[i-1].n += c.free[i].n
+		c.free = append(c.free[:i], c.free[i+1:]...)
+	}
+}
+
+// grow maps one more chunk of at least n bytes.
+func (a *arena) grow(n int) (*chunk, error) {
+	size := max(chunkSize, (n+hugePageSize-1)&^(hugePageSize-1))
+	iova, err := a.takeIOVA(uint64(size))
+	if err != nil {
+		return nil, err
+	}
+	b, huge, err := mapMemory(size)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.dev.mapDMA(b, iova); err != nil {
+		_ = unix.Munmap(b)
+		return nil, err
+	}
+	a.huge = huge
+	c := &chunk{mem: dmaMem{b, iova}, free: []pageRun{{0, size / pageSize}}}
+	a.chunks = append(a.chunks, c)
+	return c, nil
+}
+
+// mapMemory returns zeroed anonymous memory that stays where it is: from 2 MiB
+// huge pages when the machine has any free, else from ordinary pages.
+func mapMemory(size int) (b []byte, huge bool, err error) {
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_ANONYMOUS
+	if b, err = unix.Mmap(-1, 0, size, prot, flags|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB); err == nil {
+		return b, true, nil
+	}
+	if b, err = unix.Mmap(-1, 0, size, prot, flags); err != nil {
+		return nil, false, fmt.Errorf("%d MiB of memory: %w (free memory, or set aside huge pages in /proc/sys/vm/nr_hugepages)", size>>20, err)
+	}
+	// Not inherited by a child: copy-on-write would move pages under the device.
+	_ = unix.Madvise(b, unix.MADV_DONTFORK)
+	return b, false, nil
+}
+
+// close unmaps everything. The device must have stopped DMA before.
+func (a *arena) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for _, c := range a.chunks {
+		errs = append(errs, a.dev.unmapDMA(c.mem.iova, uint64(len(c.mem.b))), unix.Munmap(c.mem.b))
+	}
+	a.chunks, a.recs, a.pages = nil, nil, nil
+	return errors.Join(errs...)
+}
+
+// used is what is handed out now, in bytes, apart from doorbell record pages.
+func (a *arena) used() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inUse - len(a.pages)*pageSize
+}
+
+// record is one doorbell record: two 32-bit words that the device reads. It
+// has a cache line of its own, so that queues do not slow each other down.
+type record struct {
+	mem dmaMem
+	w   *[2]uint32
+}
+
+const recordSize = 64
+
+// newRecord hands out a zeroed doorbell record.
+func (a *arena) newRecord() (record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.recs) == 0 {
+		m, err := a.allocLocked(pageSize)
+		if err != nil {
+			return record{}, err
+		}
+		a.pages = append(a.pages, m)
+		for off := pageSize - recordSize; off >= 0; off -= recordSize {
+			a.recs = append(a.recs, m.slice(off, recordSize))
+		}
+	}
+	m := a.recs[len(a.recs)-1]
+	a.recs = a.recs[:len(a.recs)-1]
+	clear(m.b)
+	return record{m, (*[2]uint32)(unsafe.Pointer(&m.b[0]))}, nil
+}
+
+func (a *arena) freeRecord(r record) {
+	if r.w == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recs = append(a.recs, r.mem)
+}
+
+// store publishes v in word i. The device sees every store made before.
+func (r record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
+
+// load reads word i back.
+func (r record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
+
+// loadBE32 reads a word that the device writes, at an offset divisible by 4.
+// Reads after it see what the device wrote before that word.
+func loadBE32(b []byte, off int) uint32 {
+	return bits.ReverseBytes32(atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[off : off+4][0]))))
+}
+
+// storeBE32 is loadBE32's counterpart for memory that the device reads.
+func storeBE32(b []byte, off int, v uint32) {
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&b[off : off+4][0])), bits.ReverseBytes32(v))
+}
+
+// loadByte reads a byte that the device writes, such as an owner bit, together
+// with the three before it: off+1 must be divisible by 4.
+func loadByte(b []byte, off int) byte { return byte(loadBE32(b, off-3)) }
+
+// regRead32 reads a device register.
+//
+//go:noinline
+func regRead32(bar []byte, off int) uint32 {
+	return bits.ReverseBytes32(*(*uint32)(unsafe.Pointer(&bar[off : off+4][0])))
+}
+
+// regWrite32 writes a device register with one 4-byte store. What must be
+// visible to the device before it has to be published with an atomic store.
+//
+//go:noinline
+func regWrite32(bar []byte, off int, v uint32) {
+	*(*uint32)(unsafe.Pointer(&bar[off : off+4][0])) = bits.ReverseBytes32(v)
+}
+
+// regWrite64 is regWrite32 for the 8-byte registers.
+//
+//go:noinline
+func regWrite64(bar []byte, off int, v uint64) {
+	*(*uint64)(unsafe.Pointer(&bar[off : off+8][0])) = bits.ReverseBytes64(v)
+}
+
+// be16, be32 and be64 read big-endian fields of memory that is already ours.
+func be16(b []byte, off int) uint16 { return binary.BigEndian.Uint16(b[off:]) }
+func be32(b []byte, off int) uint32 { return binary.BigEndian.Uint32(b[off:]) }
+func be64(b []byte, off int) uint64 { return binary.BigEndian.Uint64(b[off:]) }
+
+func putBE32(b []byte, off int, v uint32) { binary.BigEndian.PutUint32(b[off:], v) }
+func putBE64(b []byte, off int, v uint64) { binary.BigEndian.PutUint64(b[off:], v) }
