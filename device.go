@@ -5,6 +5,8 @@ package main
 // the embedded model (emulated.go); nothing above this file knows which.
 // It does not own DMA memory (dma.go).
 
+import "errors"
+
 // device is one PCI function, opened. All that is read through it is untrusted.
 // Its methods are for the control plane and may be called from any goroutine;
 // the data path touches only bar0 and memory that was mapped before.
@@ -40,6 +42,9 @@ type device interface {
 
 // iovaRange is one run of allowed bus addresses, both ends included.
 type iovaRange struct{ first, last uint64 }
+
+// errNoReset is returned by reset where there is no function reset.
+var errNoReset = errors.New("the function has no reset of its own")
 
 const vendorMellanox = 0x15b3
 

@@ -312,11 +312,12 @@ func regRead32(bar []byte, off int) uint32 {
 	return bits.ReverseBytes32(*(*uint32)(unsafe.Pointer(&bar[off : off+4][0])))
 }
 
-// regWrite32 writes a device register with one 4-byte store. What must be
-// visible to the device before it has to be published with an atomic store.
+// regWrite32 writes a device register with one 4-byte store. The device sees it
+// after every atomic store made before.
 //
 //go:noinline
 func regWrite32(bar []byte, off int, v uint32) {
+	storeBarrier()
 	*(*uint32)(unsafe.Pointer(&bar[off : off+4][0])) = bits.ReverseBytes32(v)
 }
 
@@ -324,6 +325,7 @@ func regWrite32(bar []byte, off int, v uint32) {
 //
 //go:noinline
 func regWrite64(bar []byte, off int, v uint64) {
+	storeBarrier()
 	*(*uint64)(unsafe.Pointer(&bar[off : off+8][0])) = bits.ReverseBytes64(v)
 }
 

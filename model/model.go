@@ -100,32 +100,37 @@ type Device struct {
 	mem    hostMemory
 	irq    []func() // by MSI-X vector; nil entries are masked
 
-	cmd     cmdUnit
-	hca     hcaState
-	pages   pageBook
-	uars    table[uar]
-	pds     table[pd]
-	tds     table[td]
-	mkeys   table[mkey] // by mkey index (key >> 8)
-	eqs     table[eq]
-	cqs     table[cq]
-	sqs     table[sq]
-	rqs     table[rq]
-	rmps    table[rmp]
-	tirs    table[tir]
-	tises   table[tis]
-	rqts    table[rqt]
-	qctrs   table[queueCounter]
-	tables  table[flowTable]
-	groups  table[flowGroup]
-	fctrs   table[flowCounter]
-	rootRX  uint32 // id of the NIC receive root table; 0 is none set
-	rootTX  uint32
-	port    port
-	vport   vport
-	stats   Stats
-	started time.Time
-	work    scratch
+	cmd    cmdUnit
+	hca    hcaState
+	pages  pageBook
+	uars   table[uar]
+	pds    table[pd]
+	tds    table[td]
+	mkeys  table[mkey] // by mkey index (key >> 8)
+	eqs    table[eq]
+	cqs    table[cq]
+	sqs    table[sq]
+	rqs    table[rq]
+	rmps   table[rmp]
+	tirs   table[tir]
+	tises  table[tis]
+	rqts   table[rqt]
+	qctrs  table[queueCounter]
+	tables table[flowTable]
+	groups table[flowGroup]
+	fctrs  table[flowCounter]
+	rootRX uint32 // id of the NIC receive root table; 0 is none set
+	rootTX uint32
+	// flowEntries is the number of entries in all flow groups.
+	flowEntries int
+	// steerRev is raised by every change to flow tables, groups, entries and the
+	// roots, so that the walk knows when what it compiled is old.
+	steerRev uint64
+	port     port
+	vport    vport
+	stats    Stats
+	started  time.Time
+	work     scratch
 }
 
 // table holds the objects of one kind by number. Numbers start at first, count
@@ -135,23 +140,33 @@ type table[T any] struct {
 	next       uint32
 	items      []*T // index is number - first
 	live       int
+	list       []*T // the live ones, oldest first
 }
 
 // uar is one allocated page of doorbell registers.
 type uar struct {
-	n uint32 // page index in BAR0
+	n    uint32 // page index in BAR0
+	refs int    // queues that ring here
 }
 
-type pd struct{ n, refs uint32 }
-type td struct{ n, refs uint32 }
+type pd struct {
+	n    uint32
+	refs int
+}
+
+type td struct {
+	n    uint32
+	refs int
+}
 
 // mkey translates what a WQE names to bus addresses.
 type mkey struct {
 	n        uint32 // whole key: index << 8 | variant
 	pd       uint32
-	mode     uint8 // mkey_access_mode: 0 PA, 1 MTT, 2 KLM, 3 KSM
-	lr, lw   bool  // local read is implied on silicon; kept as given
-	umr      bool  // may be changed by UMR work requests
+	home     uint32 // PD of its creation, which it keeps alive; UMR may change pd
+	mode     uint8  // mkey_access_mode: 0 PA, 1 MTT, 2 KLM, 3 KSM
+	lr, lw   bool   // local read is implied on silicon; kept as given
+	umr      bool   // may be changed by UMR work requests
 	free     bool
 	length64 bool
 	start    uint64
@@ -175,7 +190,8 @@ type ring struct {
 	logSize uint8    // log2 of the number of entries
 	stride  uint8    // log2 of the entry size in bytes
 	gen     uint64   // generation of hostMemory for which host is right
-	host    [][]byte // translated pages, nil where unmapped
+	host    [][]byte // translated in pieces of 4 KiB, nil where unmapped
+	write   bool     // host was translated for writing
 }
 
 type eq struct {
@@ -189,6 +205,7 @@ type eq struct {
 	ci     uint32 // as last told by a doorbell
 	armed  bool
 	failed bool // overrun
+	refs   int  // CQs that report here
 }
 
 type cq struct {
@@ -215,6 +232,7 @@ type cq struct {
 	session   compression
 	timestamp bool
 	users     int // SQs and RQs that complete here
+	run       cqRun
 }
 
 type sq struct {
@@ -235,12 +253,14 @@ type sq struct {
 	pi        uint32 // producer as last read from the record
 	reg       bool   // register UMR allowed (ICO SQ)
 	sent      SQStats
+	run       sqRun
 }
 
 type rq struct {
 	n          uint32
 	ring       ring
-	cyclic     bool // wq_type 1; otherwise striding (2)
+	cyclic     bool  // wq_type 1; otherwise striding (2)
+	wqType     uint8 // wq_type as given: 0 and 2 are linked lists, 1 and 3 cyclic
 	rmp        uint32
 	cqn        uint32
 	pd         uint32
@@ -261,13 +281,18 @@ type rq struct {
 	stride     uint32
 	shift      bool // two_byte_shift_en
 	starved    bool
+	refs       int // RQTs and TIRs that lead here
+	run        rqRun
 }
 
 type rmp struct {
-	n    uint32
-	ring ring
-	dbr  uint64
-	pd   uint32
+	n      uint32
+	ring   ring
+	dbr    uint64
+	pd     uint32
+	refs   int // RQs that take buffers here
+	wqType uint8
+	run    rqRun
 }
 
 type tir struct {
@@ -284,6 +309,8 @@ type tir struct {
 	lroMask  uint8
 	selfLB   uint8
 	tunneled bool
+	refs     int            // flow entries that lead here
+	lut      *toeplitzTable // for key; rebuilt when key changes
 }
 
 // hashFields says what of a packet goes into the RSS hash.
@@ -310,6 +337,7 @@ type rqt struct {
 type queueCounter struct {
 	n           uint32
 	outOfBuffer uint64
+	refs        int // RQs that count here
 }
 
 type flowTable struct {
@@ -331,6 +359,7 @@ type flowGroup struct {
 	mask       []byte // fte_match_param
 	entries    map[uint32]*flowEntry
 	hash       map[string]*flowEntry // by masked value, for exact and fast look-ups
+	prog       matchProgram          // compiled for the walk at Device.steerRev
 }
 
 type flowEntry struct {
@@ -351,6 +380,7 @@ type flowDest struct {
 type flowCounter struct {
 	n              uint32
 	packets, bytes uint64
+	refs           int // flow entries that count here
 }
 
 // port is the physical side.
@@ -377,6 +407,9 @@ type port struct {
 	discards  uint64 // rx_discards_phy
 	sizes     [10]uint64
 	wireDone  bool
+	cable     bool   // plugged in, see Device.SetLink
+	linkDowns uint64 // times the link went down
+	txDropped uint64 // sent while the link was down or longer than the MTU allows
 }
 
 // vport is the function's own side of the port.
@@ -391,6 +424,7 @@ type vport struct {
 	uc, mc     [][6]byte
 	vlans      []uint16
 	localLBOff bool
+	watch      uint8 // changes that raise an event, see cmd_vport.go
 	minInline  uint8
 	rxUni      counterPair
 	rxMulti    counterPair
@@ -399,6 +433,8 @@ type vport struct {
 	txMulti    counterPair
 	txBroad    counterPair
 	steerMiss  uint64 // no flow entry led to a queue
+	filtered   uint64 // destination address not ours and not promiscuous
+	ruleDrops  uint64 // a flow entry said drop
 }
 
 type counterPair struct{ packets, bytes uint64 }
@@ -409,6 +445,7 @@ type Stats struct {
 	Pages        int            // pages the host lent and has not got back
 	DMAFaults    uint64         // DMA to addresses the host had not mapped
 	LastFault    string
+	LastRefusal  string // why the last command failed, for a person to read
 	BadDoorbells uint64 // doorbells for queues that do not exist or out of range
 	Commands     uint64
 	CommandFails uint64 // answered with a status other than OK
@@ -421,6 +458,9 @@ type Stats struct {
 	EQEs         uint64
 	RxFrames     uint64 // frames taken from the wire
 	RxDelivered  uint64 // frames written to a receive queue
+	RxNoBuffer   uint64 // lost: no posted buffer, or the queue was not ready
+	RxBadBuffer  uint64 // lost: the buffer was too small or not reachable
+	RxCopies     uint64 // deliveries beyond the first of a frame
 	TxFrames     uint64
 	SQ           SQStats // sum over all send queues ever
 }

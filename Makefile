@@ -1,0 +1,36 @@
+# mlx5d: everything a newcomer needs. `make run` and `make test` first.
+GO          ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+export CGO_ENABLED = 0
+
+.PHONY: all build run test lint cross static bench lab image clean
+
+all: build
+
+# One static binary, no cgo.
+build:
+	$(GO) build -trimpath -o mlx5d .
+
+# The main job without hardware: bring up the emulated NIC, inspect a mix of traffic.
+run: build
+	./mlx5d -emulate -wire gen
+
+test:
+	$(GO) test -timeout 20m ./...
+
+lint:
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt would change these files'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+# Builds for the other architecture that appliances run on.
+cross:
+	GOARCH=arm64 $(GO) build -o /dev/null .
+
+# The binary must not need a loader: no dynamic section, no interpreter.
+static: build
+	@! readelf -d mlx5d | grep -q NEEDED && ! readelf -l mlx5d | grep -q INTERP && echo 'mlx5d is static'
+
+clean:
+	rm -rf mlx5d build lab/out

@@ -1,0 +1,400 @@
+package main
+
+// command.go owns the command interface: the queue of 32 entries, mailbox
+// chains, tokens, signatures, waiting, and the error that a failed command is.
+// It does not know what commands mean (firmware.go) nor who reads the command
+// event queue (napi.go): that one calls finish.
+// Manual: chapter Command Interface.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	commandSlots = 32
+	// pageSlot is kept for MANAGE_PAGES, so that the device can always be given
+	// pages even when every other slot waits for just that.
+	pageSlot = commandSlots - 1
+	// commandTimeout is how long firmware may take. Linux waits as long.
+	commandTimeout = 60 * time.Second
+	// maxMessage bounds a message; the longest in use gives all init pages at once.
+	maxMessage = 1 << 20
+)
+
+var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power")
+
+// cmdError is a command that failed. It is the only kind of error for which the
+// device itself gave a reason.
+type cmdError struct {
+	op       uint16
+	opMod    uint16
+	delivery uint8 // delivery status; when not 0 the command was not executed
+	status   uint8
+	syndrome uint32
+}
+
+func (e *cmdError) Error() string {
+	name := nameOf(opcodeNames, e.op)
+	if e.opMod != 0 {
+		name += fmt.Sprintf("(%#x)", e.opMod)
+	}
+	if e.delivery != 0 {
+		return fmt.Sprintf("firmware command %s was not delivered: %s (%#x)", name, nameOf(deliveryNames, e.delivery), e.delivery)
+	}
+	return fmt.Sprintf("firmware command %s failed: %s (status %#x), syndrome %#x", name, nameOf(statusNames, e.status), e.status, e.syndrome)
+}
+
+// slot is one entry of the command queue. Its owner is who took it from
+// commander.take; an abandoned slot belongs to the device until it answers.
+type slot struct {
+	busy      bool
+	abandoned bool
+	done      chan struct{} // one token per completion event
+	blocks    []dmaMem      // mailbox blocks in use: input, then output
+}
+
+// commander issues commands. Any goroutine may call exec.
+type commander struct {
+	bar     []byte
+	mem     *arena
+	queue   dmaMem
+	timeout time.Duration
+
+	checksum atomic.Bool // mailbox blocks carry signatures
+	events   atomic.Bool // completions come as events too
+	lost     atomic.Bool // the device answered with all ones once
+
+	mu     sync.Mutex
+	freed  *sync.Cond
+	slots  [commandSlots]slot
+	usable int      // slots the device offers
+	spare  []dmaMem // mailbox blocks not in use
+	pages  []dmaMem // what spare was cut from
+	token  uint8
+	issued int // commands so far
+}
+
+// newCommander waits until firmware is ready and gives it the command queue.
+// progress is called about once a second while it waits.
+func newCommander(ctx context.Context, bar []byte, mem *arena, wait time.Duration, progress func(time.Duration)) (*commander, error) {
+	c := &commander{bar: bar, mem: mem, timeout: commandTimeout}
+	c.freed = sync.NewCond(&c.mu)
+	for i := range c.slots {
+		c.slots[i].done = make(chan struct{}, 1)
+	}
+	if err := c.waitReady(ctx, wait, progress); err != nil {
+		return nil, err
+	}
+	if rev := segCmdRev.get(c.segment()); rev != cmdIfRev {
+		return nil, fmt.Errorf("command interface revision %d, this driver speaks %d: update the card's firmware", rev, cmdIfRev)
+	}
+	seg := c.segment()
+	size, stride := segLogCmdqSize.get(seg), segLogCmdqStride.get(seg)
+	if size > 5 || stride != 6 {
+		return nil, fmt.Errorf("command queue of 2^%d entries of 2^%d bytes, this driver knows up to 2^5 of 2^6", size, stride)
+	}
+	c.usable = 1 << size
+	q, err := mem.alloc(pageSize)
+	if err != nil {
+		return nil, fmt.Errorf("command queue: %w", err)
+	}
+	c.queue = q
+	regWrite32(bar, segCmdqHi.off, uint32(q.iova>>32))
+	regWrite32(bar, segCmdqLo.off, uint32(q.iova)) // low bits: interface 0, full driver
+	return c, nil
+}
+
+// segment reads the initialization segment's fixed words into our own memory.
+func (c *commander) segment() []byte {
+	b := make([]byte, 0x20)
+	for off := 0; off < len(b); off += 4 {
+		putBE32(b, off, regRead32(c.bar, off))
+	}
+	return b
+}
+
+// waitReady waits for the "initializing" bit to clear.
+func (c *commander) waitReady(ctx context.Context, wait time.Duration, progress func(time.Duration)) error {
+	start, told := time.Now(), time.Duration(0)
+	for {
+		v := regRead32(c.bar, segInitializing.off)
+		if v == ^uint32(0) && regRead32(c.bar, 0) == ^uint32(0) {
+			return errDeviceLost
+		}
+		if v&segInitializing.mask() == 0 {
+			return nil
+		}
+		since := time.Since(start)
+		if since >= wait {
+			return fmt.Errorf("firmware is still initializing after %v: try again, and if it stays so power-cycle the machine or reflash the card", wait.Round(time.Millisecond))
+		}
+		if progress != nil && since-told >= time.Second {
+			told = since
+			progress(since)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stopped while firmware was initializing: %w", ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// close takes the command queue back. No command may be running.
+func (c *commander) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pages {
+		c.mem.free(p)
+	}
+	c.mem.free(c.queue)
+	c.pages, c.spare, c.queue = nil, nil, dmaMem{}
+}
+
+// exec runs the command in in, whose first 16 bytes hold opcode and modifier,
+// and returns outLen bytes of answer. The error is a *cmdError when firmware
+// refused, errDeviceLost when the device is gone, or a time-out.
+func (c *commander) exec(in []byte, outLen int) ([]byte, error) {
+	op, mod := uint16(cmdOpcode.get(in)), uint16(cmdOpMod.get(in))
+	if len(in) > maxMessage || outLen > maxMessage {
+		return nil, fmt.Errorf("firmware command %s: message of %d and %d bytes is too long", nameOf(opcodeNames, op), len(in), outLen)
+	}
+	if c.lost.Load() {
+		return nil, errDeviceLost
+	}
+	n, err := c.take(op == opManagePages)
+	if err != nil {
+		return nil, fmt.Errorf("firmware command %s: %w", nameOf(opcodeNames, op), err)
+	}
+	if err := c.post(n, in, outLen); err != nil {
+		c.release(n)
+		return nil, fmt.Errorf("firmware command %s: %w", nameOf(opcodeNames, op), err)
+	}
+	if err := c.wait(n, op); err != nil {
+		return nil, err
+	}
+	out := c.collect(n, outLen)
+	delivery := c.entry(n)[entryStatus] >> 1
+	c.release(n)
+	if status := uint8(cmdStatus.get(out)); delivery != 0 || status != 0 {
+		return out, &cmdError{op: op, opMod: mod, delivery: delivery, status: status, syndrome: cmdSyndrome.get(out)}
+	}
+	return out, nil
+}
+
+// take waits for a free slot. It fails when firmware owes an answer for every
+// slot there is.
+func (c *commander) take(forPages bool) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first, last := 0, c.usable-2
+	if forPages || c.usable == 1 {
+		first, last = c.usable-1, c.usable-1
+	}
+	for {
+		stuck := 0
+		for n := first; n <= last; n++ {
+			s := &c.slots[n]
+			if s.abandoned && loadByte(c.entry(n), entryStatus)&entryOwnerBit == 0 {
+				c.recycle(s) // the answer came late; nobody waits for it any more
+			}
+			if s.abandoned {
+				stuck++
+			}
+			if !s.busy {
+				s.busy = true
+				return n, nil
+			}
+		}
+		if stuck == last-first+1 {
+			return 0, errors.New("firmware answers no command any more: reset the card or power-cycle the machine")
+		}
+		c.freed.Wait()
+	}
+}
+
+// recycle makes a slot usable again. c.mu is held.
+func (c *commander) recycle(s *slot) {
+	c.spare = append(c.spare, s.blocks...)
+	s.blocks, s.busy, s.abandoned = nil, false, false
+	select {
+	case <-s.done: // an event that nobody took
+	default:
+	}
+}
+
+func (c *commander) release(n int) {
+	c.mu.Lock()
+	c.recycle(&c.slots[n])
+	c.mu.Unlock()
+	c.freed.Broadcast()
+}
+
+func (c *commander) entry(n int) []byte {
+	return c.queue.b[n*cmdEntrySize : (n+1)*cmdEntrySize]
+}
+
+// post fills slot n and rings the doorbell. All of the entry is written before
+// its last word, which gives the entry to the device.
+func (c *commander) post(n int, in []byte, outLen int) error {
+	inBlocks, outBlocks := blocksFor(len(in)), blocksFor(outLen)
+	c.mu.Lock()
+	blocks, err := c.takeBlocks(inBlocks + outBlocks)
+	if err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	if c.token++; c.token == 0 {
+		c.token = 1
+	}
+	token := c.token
+	c.slots[n].blocks = blocks
+	c.issued++
+	c.mu.Unlock()
+
+	e := c.entry(n)
+	clear(e)
+	copy(e[entryIn:], in[:min(len(in), cmdInline)])
+	for i := range inBlocks {
+		copy(blocks[i].b[:cmdBlockData], in[cmdInline+i*cmdBlockData:])
+	}
+	checksum := c.checksum.Load()
+	chain(blocks[:inBlocks], token, checksum)
+	chain(blocks[inBlocks:], token, checksum)
+	e[entryType] = cmdEntryType
+	putBE32(e, entryInLen, uint32(len(in)))
+	putBE32(e, entryOutLen, uint32(outLen))
+	if inBlocks > 0 {
+		putBE64(e, entryInPtr, blocks[0].iova)
+	}
+	if outBlocks > 0 {
+		putBE64(e, entryOutPtr, blocks[inBlocks].iova)
+	}
+	e[entryToken] = token
+	e[entryStatus] = entryOwnerBit
+	e[entrySig] = ^xor8(e)
+	storeBE32(e, entryStatus-3, be32(e, entryStatus-3))
+	regWrite32(c.bar, segDoorbell.off, 1<<n)
+	return nil
+}
+
+// blocksFor is the number of mailbox blocks behind the inline part.
+func blocksFor(n int) int { return (max(n-cmdInline, 0) + cmdBlockData - 1) / cmdBlockData }
+
+// takeBlocks hands out zeroed mailbox blocks. c.mu is held.
+func (c *commander) takeBlocks(n int) ([]dmaMem, error) {
+	if missing := n - len(c.spare); missing > 0 {
+		const each = pageSize / cmdBlockStride
+		m, err := c.mem.alloc((missing + each - 1) / each * pageSize)
+		if err != nil {
+			return nil, err
+		}
+		c.pages = append(c.pages, m)
+		for off := 0; off < len(m.b); off += cmdBlockStride {
+			c.spare = append(c.spare, m.slice(off, cmdBlockSize))
+		}
+	}
+	cut := len(c.spare) - n
+	out := append([]dmaMem(nil), c.spare[cut:]...)
+	c.spare = c.spare[:cut]
+	for _, b := range out {
+		clear(b.b)
+	}
+	return out, nil
+}
+
+// chain links blocks into one mailbox.
+func chain(blocks []dmaMem, token uint8, checksum bool) {
+	for i, m := range blocks {
+		b := m.b
+		if i+1 < len(blocks) {
+			putBE64(b, cmdBlockNext, blocks[i+1].iova)
+		}
+		putBE32(b, cmdBlockNum, uint32(i))
+		b[cmdBlockToken] = token
+		if checksum {
+			b[cmdBlockCtlSig] = ^xor8(b[cmdBlockData:cmdBlockCtlSig])
+			b[cmdBlockSig] = ^xor8(b[:cmdBlockSig])
+		}
+	}
+}
+
+func xor8(b []byte) (x byte) {
+	for _, v := range b {
+		x ^= v
+	}
+	return x
+}
+
+// wait returns when the device has given slot n back. The owner bit is what
+// counts; an event only wakes us early, so a lost one costs time, not a hang.
+func (c *commander) wait(n int, op uint16) error {
+	e, s := c.entry(n), &c.slots[n]
+	start := time.Now()
+	deadline := start.Add(c.timeout)
+	for spin, nap := 0, 20*time.Microsecond; ; spin++ {
+		if loadByte(e, entryStatus)&entryOwnerBit == 0 {
+			return nil
+		}
+		if spin < 64 && !c.events.Load() {
+			continue
+		}
+		if regRead32(c.bar, 0) == ^uint32(0) {
+			c.lost.Store(true)
+			c.abandon(n)
+			return errDeviceLost
+		}
+		if time.Now().After(deadline) {
+			c.abandon(n)
+			return fmt.Errorf("firmware command %s: no answer within %v (health syndrome %#x, counter %#x): reset the card or power-cycle the machine",
+				nameOf(opcodeNames, op), c.timeout, regRead32(c.bar, segHealthSyndrome.off)>>24, regRead32(c.bar, segHealthCounter.off)&segHealthCounter.mask())
+		}
+		if c.events.Load() {
+			select {
+			case <-s.done:
+			case <-time.After(5 * time.Millisecond):
+			}
+			continue
+		}
+		time.Sleep(nap)
+		nap = min(nap*2, time.Millisecond)
+	}
+}
+
+// abandon leaves slot n and its mailboxes to the device, which may still write
+// to them. take gives the slot out again only after the late answer.
+func (c *commander) abandon(n int) {
+	c.mu.Lock()
+	c.slots[n].abandoned = true
+	c.mu.Unlock()
+}
+
+// collect copies the answer out of DMA memory. The chain is the one we built,
+// not the one the device may have written.
+func (c *commander) collect(n, outLen int) []byte {
+	out := make([]byte, max(outLen, cmdInline))
+	copy(out, c.entry(n)[entryOut:entryOut+cmdInline])
+	blocks := c.slots[n].blocks
+	blocks = blocks[len(blocks)-blocksFor(outLen):]
+	for i, b := range blocks {
+		copy(out[cmdInline+i*cmdBlockData:], b.b[:cmdBlockData])
+	}
+	return out
+}
+
+// finish is told by a command completion event which slots are done.
+func (c *commander) finish(slots uint32) {
+	for ; slots != 0; slots &= slots - 1 {
+		select {
+		case c.slots[bits.TrailingZeros32(slots)].done <- struct{}{}:
+		default: // nobody waits: the answer was seen by polling
+		}
+	}
+	c.freed.Broadcast()
+}

@@ -1,0 +1,130 @@
+package main
+
+// napi.go owns when to look: interrupts, the poll loop of a channel, and the
+// loop that reads control events. It does not know what is polled (rxpath.go,
+// txpath.go) or what an event leads to (nic.go).
+// Manual: chapters Event Queues, Completion Queues (arming).
+//
+// No wake-up is lost: a queue is armed with the consumer index that we have
+// reached, and the device raises the event at once when it is already beyond.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// vector is one interrupt, seen as an eventfd.
+type vector struct {
+	f    *os.File
+	stop atomic.Bool
+}
+
+// newVector takes a copy of an eventfd that belongs to the device.
+func newVector(fd int) (*vector, error) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("interrupt: %w", err)
+	}
+	if err := unix.SetNonblock(own, true); err != nil {
+		_ = unix.Close(own)
+		return nil, fmt.Errorf("interrupt: %w", err)
+	}
+	return &vector{f: os.NewFile(uintptr(own), "interrupt")}, nil
+}
+
+// wait sleeps until the interrupt fires, most at the longest. It returns false
+// when the vector was told to stop.
+func (v *vector) wait(most time.Duration) bool {
+	var b [8]byte
+	if v.stop.Load() {
+		return false
+	}
+	if err := v.f.SetReadDeadline(time.Now().Add(most)); err != nil {
+		return false
+	}
+	_, err := v.f.Read(b[:])
+	return !v.stop.Load() && (err == nil || errors.Is(err, os.ErrDeadlineExceeded))
+}
+
+// halt wakes the waiter for the last time.
+func (v *vector) halt() {
+	v.stop.Store(true)
+	_ = v.f.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (v *vector) close() error { return v.f.Close() }
+
+// poller is what a channel's loop turns. One interface call a poll, not a packet.
+type poller interface {
+	// poll works on up to budget completions and returns how many there were.
+	poll(budget int) int
+	// arm asks the device to raise an event for the next completion.
+	arm()
+	// idle is called when the loop is about to sleep.
+	idle()
+}
+
+// idleWait bounds a sleep, so that statistics of an idle channel stay fresh.
+const idleWait = 250 * time.Millisecond
+
+// napi is the loop of one channel.
+type napi struct {
+	eq   *eventQueue
+	vec  *vector
+	cpu  int  // to pin the thread to; -1 does not
+	busy bool // spin instead of sleeping
+	cqs  []*compQueue
+}
+
+// run polls until the vector is halted. It owns the channel's queues meanwhile.
+func (n *napi) run(p poller) {
+	runtime.LockOSThread() // not unlocked: the pinned thread ends with the goroutine
+	if n.cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(n.cpu)
+		_ = unix.SchedSetaffinity(0, &set) // best effort: a container may forbid it
+	}
+	for !n.vec.stop.Load() {
+		if p.poll(napiBudget) > 0 || n.busy {
+			continue
+		}
+		n.armAll(p)
+		p.idle()
+		for n.vec.wait(idleWait) {
+			if n.wake() {
+				break
+			}
+			p.idle()
+		}
+	}
+	for p.poll(napiBudget) > 0 { // what came before the halt
+	}
+}
+
+func (n *napi) armAll(p poller) {
+	p.arm()
+	n.eq.arm()
+}
+
+// wake consumes the events that woke us; false when the sleep only timed out.
+func (n *napi) wake() bool {
+	woken := false
+	for {
+		ev, ok := n.eq.next()
+		if !ok {
+			return woken
+		}
+		woken = true
+		for _, q := range n.cqs {
+			if ev.kind == eventComp && q.n == ev.cqn() {
+				q.fired()
+			}
+		}
+	}
+}

@@ -1,0 +1,594 @@
+package main
+
+// nic.go owns the NIC as a whole: what it is made of, how it comes up and goes
+// down. It does not own any single part; each has a file of its own.
+//
+// # Theory
+//
+// A ConnectX is driven through memory. The driver writes work into rings, tells
+// the device by a doorbell, and the device writes completions into other rings.
+// Everything else is set up once by firmware commands.
+//
+//	            firmware commands                      events
+//	 nic.open ------ command.go ------> device <----- napi.go (control EQs)
+//	                                      |
+//	  channel 0..n-1, one goroutine each  |
+//	 +------------------------------------v-----------------------------+
+//	 |  pages --> RQ (WQEs) ==> device ==> CQ --> poll --> handler      |
+//	 |    ^                                                  |          |
+//	 |    +------------------- finish -----------------------+          |
+//	 |  handler --> SQ (WQEs) ==> device ==> CQ --> complete --> pages  |
+//	 |                 EQ: one interrupt, only when a CQ is armed       |
+//	 +------------------------------------------------------------------+
+//
+// Words: HCA, the device. EQ and EQE, event queue and entry. CQ and CQE,
+// completion queue and entry. SQ and RQ, send and receive queue. WQE, work queue
+// entry; WQEBB, its block of 64 bytes; DS, its segment of 16. UAR, a page of
+// doorbell registers. TIR, what a packet is hashed by; RQT, the table of RQs it
+// is spread over; TIS, what a send queue sends through. mkey, the key to memory.
+// Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
+// IOVA, the address that the device uses for our memory.
+//
+// Life of a received packet: the filter table lets it in, the spread table finds
+// its TIR, the hash its RQ. The device writes it into the next WQE's fragments
+// and then a CQE, whose last byte is the owner bit. The poll sees the bit, makes
+// a view of the page's bytes (no copy) and hands a batch of views to the
+// handler. When the handler is done the WQE is posted again; a page that the
+// handler keeps is replaced.
+//
+// Life of a sent packet: the handler gives frames in DMA memory to the send
+// queue, which writes WQEs, then the doorbell record, then the doorbell. The
+// device reads them, sends, and writes one CQE for the burst; the poll gives the
+// pages back.
+//
+// Who owns which memory when: a ring entry is ours until the doorbell record
+// covers it and the device's until its completion; a CQE or EQE is the device's
+// until its owner bit says otherwise. A page belongs to the RQ from post to
+// finish, then to whoever it was lent to. Pages given to firmware are its own
+// until MANAGE_PAGES returns them.
+//
+// What a doorbell promises: the record is in memory the device reads and is the
+// truth; the register is only a hint to look at it. All that a WQE says is in
+// memory before the record is, and the record before the register.
+//
+// Boot order: firmware ready, ENABLE_HCA, ISSI, boot pages, capabilities, init
+// pages, INIT_HCA, event queues, protection domain and key, port, channels,
+// steering. Every step adds its undo; closing runs them backwards and ends with
+// TEARDOWN_HCA and DISABLE_HCA, no object and no page left. DMA is switched off
+// before memory is freed.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// firmwareWait is how long firmware may initialize before we give up.
+const firmwareWait = 120 * time.Second
+
+// openOptions are for opening a NIC.
+type openOptions struct {
+	wishes       wishes
+	cpus         int
+	firmwareWait time.Duration
+	progress     func(string) // told about once a second while waiting
+}
+
+// nic is an open NIC.
+type nic struct {
+	dev      device
+	vf       bool
+	mem      *arena
+	fw       firmware
+	caps     caps
+	params   params
+	mac      net.HardwareAddr
+	psid     string
+	version  string // of the firmware
+	lkey     uint32
+	pd, td   uint32
+	tis      uint32
+	counters uint32 // Q counter set of the receive queues
+	vectors  []int  // eventfds
+	pages    firmwarePages
+	channels []*channel
+	steering *steering
+	control  controlLoop
+	port     port
+	undo     undo
+	closed   sync.Once
+}
+
+// channel is one receive and one send queue with all that drives them.
+type channel struct {
+	napi
+	index   int
+	uar     []byte
+	uarPage uint32
+	rx      *recvQueue
+	tx      *sendQueue
+	handler handler
+	done    chan struct{} // closed when the loop has ended
+}
+
+// handler is what a channel does with packets. It is called from the channel's
+// goroutine, once a batch.
+type handler interface {
+	// handle may use the packets until it returns.
+	handle(c *channel, packets []packet)
+	// idle is called before the channel sleeps.
+	idle(c *channel)
+}
+
+// openNIC brings the device up. On failure everything is taken back.
+func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, err error) {
+	n := &nic{dev: dev, vf: vf, mem: newArena(dev)}
+	defer func() {
+		if err != nil {
+			if again := n.undo.run(); again != nil && !errors.Is(err, errDeviceLost) {
+				err = fmt.Errorf("%w; then %w", err, again)
+			}
+		}
+	}()
+	steps := []func() error{
+		func() error { return n.startDMA() },
+		func() error { return n.startFirmware(ctx, o) },
+		n.enable,
+		n.bootPages,
+		n.negotiate,
+		n.initialize,
+		func() error { return n.choose(o) },
+		n.startControl,
+		n.createDomain,
+		n.setUpPort,
+		n.createChannels,
+		n.createSteering,
+		n.bringUp,
+	}
+	for _, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("stopped while opening: %w", err)
+		}
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// close stops the channels and takes everything back.
+func (n *nic) close() (err error) {
+	n.closed.Do(func() { err = n.undo.run() })
+	return err
+}
+
+// startDMA puts the function into a known state and lets it reach memory.
+func (n *nic) startDMA() error {
+	if err := n.dev.reset(); err != nil && !errors.Is(err, errNoReset) {
+		return fmt.Errorf("resetting the function: %w", err)
+	}
+	n.undo.add("DMA memory", n.mem.close)
+	if err := n.dev.setBusMaster(true); err != nil {
+		return fmt.Errorf("enabling DMA: %w", err)
+	}
+	n.undo.add("bus master", func() error { return n.dev.setBusMaster(false) })
+	return nil
+}
+
+func (n *nic) startFirmware(ctx context.Context, o openOptions) error {
+	wait := o.firmwareWait
+	if wait == 0 {
+		wait = firmwareWait
+	}
+	var tell func(time.Duration)
+	if o.progress != nil {
+		tell = func(d time.Duration) {
+			o.progress(fmt.Sprintf("%s: firmware is initializing (%v of at most %v)", n.dev.name(), d.Round(time.Second), wait))
+		}
+	}
+	c, err := newCommander(ctx, n.dev.bar0(), n.mem, wait, tell)
+	if err != nil {
+		return err
+	}
+	n.fw = firmware{c}
+	n.undo.add("command queue", func() error { c.close(); return nil })
+	seg := c.segment()
+	n.version = fmt.Sprintf("%d.%d.%04d", segFwMajor.get(seg), segFwMinor.get(seg), segFwSubminor.get(seg))
+	return nil
+}
+
+// enable is ENABLE_HCA and the interface step: ISSI 1 is the only one there is.
+func (n *nic) enable() error {
+	if err := n.fw.enableHCA(); err != nil {
+		return err
+	}
+	n.undo.add("ENABLE_HCA", n.fw.disableHCA)
+	known, err := n.fw.queryISSI()
+	if err != nil {
+		return err
+	}
+	if known&(1<<1) == 0 {
+		return fmt.Errorf("firmware %s offers interface steps %#x, this driver needs step 1: update the card's firmware", n.version, known)
+	}
+	return n.fw.setISSI(1)
+}
+
+func (n *nic) bootPages() error {
+	n.pages = firmwarePages{fw: n.fw, mem: n.mem, given: map[uint64]uint32{}}
+	n.undo.add("firmware pages", n.pages.reclaim)
+	return n.pages.provide(queryPagesBoot)
+}
+
+// negotiate tells firmware our byte order and settles the capabilities.
+func (n *nic) negotiate() error {
+	if !n.vf {
+		// Little endian is 0; the register is a PF's.
+		if _, err := n.fw.accessRegister(regWrite, regHostEndianness, make([]byte, 16)); err != nil {
+			return fmt.Errorf("host byte order: %w", err)
+		}
+	}
+	most, err := n.fw.queryCaps(capGroupGeneral, capMax)
+	if err != nil {
+		return err
+	}
+	now, err := n.fw.queryCaps(capGroupGeneral, capCurrent)
+	if err != nil {
+		return err
+	}
+	return n.fw.setCaps(wantedCaps(most, now))
+}
+
+// initialize is INIT_HCA with its pages; then the capabilities are final.
+func (n *nic) initialize() error {
+	if err := n.pages.provide(queryPagesInit); err != nil {
+		return err
+	}
+	if err := n.fw.initHCA(); err != nil {
+		return err
+	}
+	n.undo.add("INIT_HCA", n.fw.teardownHCA)
+	var groups [3][]byte
+	for i, g := range []uint16{capGroupGeneral, capGroupEthernet, capGroupFlowTable} {
+		var err error
+		if groups[i], err = n.fw.queryCaps(g, capCurrent); err != nil {
+			return err
+		}
+	}
+	n.caps = decodeCaps(groups[0], groups[1], groups[2], n.vf)
+	switch {
+	case !n.caps.ethernet:
+		return fmt.Errorf("%s: the port's link type is InfiniBand: set it to Ethernet with mlxconfig -d %s set LINK_TYPE_P1=2, then reset the card", n.dev.name(), n.dev.name())
+	case !n.caps.nicTables:
+		return fmt.Errorf("%s: the function has no receive flow tables: it is not meant to be a NIC (check its firmware configuration)", n.dev.name())
+	}
+	if n.caps.version {
+		if err := n.fw.setDriverVersion("Linux,mlx5d," + version); err != nil {
+			return err
+		}
+	}
+	var err error
+	n.psid, err = n.fw.queryAdapter()
+	return err
+}
+
+// choose turns wishes into sizes.
+func (n *nic) choose(o openOptions) error {
+	n.port = port{fw: n.fw, owner: n.caps.portOwner}
+	mtu, err := n.port.largestMTU()
+	if err != nil {
+		return err
+	}
+	mac, asked, err := n.port.identity()
+	if err != nil {
+		return err
+	}
+	n.mac = mac
+	if n.caps.inlineAsk {
+		n.caps.inlineMode = asked
+	}
+	if n.params, err = chooseParams(n.caps, o.wishes, o.cpus, n.dev.vectors(), mtu); err != nil {
+		return err
+	}
+	n.vectors, err = n.dev.enableVectors(1 + n.params.queues)
+	return err
+}
+
+// newUAR takes a page of doorbell registers. Every event queue and every channel
+// has its own, so that no two threads store to one register.
+func (n *nic) newUAR() (page uint32, regs []byte, err error) {
+	if page, err = n.fw.alloc(opAllocUAR); err != nil {
+		return 0, nil, err
+	}
+	n.undo.add("UAR", func() error { return n.fw.destroy(opDeallocUAR, page) })
+	bar := n.dev.bar0()
+	at := int(page) * uarPageSize
+	if at+uarPageSize > len(bar) {
+		return 0, nil, fmt.Errorf("UAR %#x lies beyond BAR0 of %d MiB", page, len(bar)>>20)
+	}
+	return page, bar[at : at+uarPageSize : at+uarPageSize], nil
+}
+
+// newEQ makes an event queue on a UAR page of its own.
+func (n *nic) newEQ(what string, log uint8, vector int, mask uint64) (*eventQueue, error) {
+	page, regs, err := n.newUAR()
+	if err != nil {
+		return nil, fmt.Errorf("%s event queue: %w", what, err)
+	}
+	q, err := newEventQueue(n.mem, log, regs, page)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", what, err)
+	}
+	n.undo.add(what+" event ring", func() error { q.free(n.mem); return nil })
+	if q.n, err = n.fw.createEQ(log, page, vector, mask, q.buf.pages()); err != nil {
+		return nil, fmt.Errorf("%s event queue: %w", what, err)
+	}
+	n.undo.add(what+" event queue", func() error { return n.fw.destroy(opDestroyEQ, q.n) })
+	return q, nil
+}
+
+// Events that the asynchronous queue takes: all that concern our objects and
+// port, but not completions, commands and pages, which have queues of their own.
+const asyncMask = 1<<eventCQError | 1<<eventInternal | 1<<eventPortChange | 1<<eventVportChange
+
+// startControl creates the three control queues on vector 0 and the loop that
+// reads them. From here on commands complete by event.
+func (n *nic) startControl() error {
+	for i, q := range []struct {
+		what string
+		log  uint8
+		mask uint64
+	}{
+		{"command", controlEQLog, 1 << eventCommand},
+		{"asynchronous", asyncEQLog, asyncMask},
+		{"page request", controlEQLog, 1 << eventPageRequest},
+	} {
+		eq, err := n.newEQ(q.what, q.log, 0, q.mask)
+		if err != nil {
+			return err
+		}
+		n.control.eqs[i] = eq
+	}
+	vec, err := newVector(n.vectors[0])
+	if err != nil {
+		return err
+	}
+	n.control.start(n.fw.commander, &n.pages, vec)
+	n.undo.add("control loop", n.control.stop)
+	return nil
+}
+
+// createDomain makes what queues refer to: domain, key, TIS, counter set.
+func (n *nic) createDomain() (err error) {
+	for _, o := range []struct {
+		what       string
+		make, free uint16
+		n          *uint32
+	}{
+		{"protection domain", opAllocPD, opDeallocPD, &n.pd},
+		{"transport domain", opAllocTransportDomain, opDeallocTransportDomain, &n.td},
+		{"Q counter", opAllocQCounter, opDeallocQCounter, &n.counters},
+	} {
+		if *o.n, err = n.fw.alloc(o.make); err != nil {
+			return fmt.Errorf("%s: %w", o.what, err)
+		}
+		if o.make == opAllocQCounter {
+			*o.n &= 0xff
+		}
+		n.undo.add(o.what, func() error { return n.fw.destroy(o.free, *o.n) })
+	}
+	if n.lkey, err = n.fw.createMkey(n.pd, false); err != nil {
+		return fmt.Errorf("memory key: %w", err)
+	}
+	n.undo.add("memory key", func() error { return n.fw.destroy(opDestroyMkey, n.lkey>>8) })
+	if n.tis, err = n.fw.createTIS(n.td, n.pd); err != nil {
+		return fmt.Errorf("TIS: %w", err)
+	}
+	n.undo.add("TIS", func() error { return n.fw.destroy(opDestroyTIS, n.tis) })
+	return nil
+}
+
+// setUpPort sets the MTU and tells a switch in the card who we are.
+func (n *nic) setUpPort() error {
+	if err := n.port.setMTU(n.params.mtu + hardMTU); err != nil {
+		return err
+	}
+	return n.port.listAddress(n.mac)
+}
+
+// createChannels makes the channels and readies their queues.
+func (n *nic) createChannels() error {
+	for i := range n.params.queues {
+		c, err := n.newChannel(i)
+		if err != nil {
+			return fmt.Errorf("channel %d: %w", i, err)
+		}
+		n.channels = append(n.channels, c)
+	}
+	return nil
+}
+
+func (n *nic) newChannel(i int) (*channel, error) {
+	c := &channel{index: i, done: make(chan struct{})}
+	close(c.done)
+	var err error
+	if c.uarPage, c.uar, err = n.newUAR(); err != nil {
+		return nil, err
+	}
+	if c.eq, err = n.newEQ("completion", channelEQLog, 1+i, 0); err != nil {
+		return nil, err
+	}
+	if c.vec, err = newVector(n.vectors[1+i]); err != nil {
+		return nil, err
+	}
+	n.undo.add("interrupt", c.vec.close)
+	if err := n.newRX(c); err != nil {
+		return nil, err
+	}
+	if err := n.newTX(c); err != nil {
+		return nil, err
+	}
+	c.cqs = []*compQueue{c.rx.cq, c.tx.cq}
+	return c, nil
+}
+
+// newCQ makes a completion queue of 2^log entries on channel c.
+func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
+	q, err := newCompQueue(n.mem, log, c.uar)
+	if err != nil {
+		return nil, err
+	}
+	n.undo.add("completion ring", func() error { q.free(n.mem); return nil })
+	q.n, err = n.fw.createCQ(cqConfig{logSize: log, uar: c.uarPage, eqn: c.eq.n, record: q.rec.mem.iova, pages: q.buf.pages()})
+	if err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	n.undo.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
+	return q, nil
+}
+
+// newRX makes channel c's receive queue, posts its buffers and readies it.
+func (n *nic) newRX(c *channel) error {
+	p := &n.params
+	cq, err := n.newCQ(c, p.logRxCQ)
+	if err != nil {
+		return err
+	}
+	q, err := newRecvQueue(n.mem, cq, c.index, p.rxLayout, p.logRQ, n.lkey, &n.undo)
+	if err != nil {
+		return err
+	}
+	q.n, err = n.fw.createRQ(rqConfig{
+		wq: workQueue{kind: wqCyclic, pd: n.pd, record: q.rec.mem.iova, logStride: p.rxLayout.logStride,
+			logSize: p.logRQ, pages: q.buf.pages()},
+		cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime,
+	})
+	if err != nil {
+		return fmt.Errorf("receive queue: %w", err)
+	}
+	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
+	q.fill()
+	if err := n.fw.modifyRQ(q.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("receive queue: %w", err)
+	}
+	c.rx = q
+	return nil
+}
+
+// newTX makes channel c's send queue and readies it.
+func (n *nic) newTX(c *channel) error {
+	p := &n.params
+	cq, err := n.newCQ(c, p.logTxCQ)
+	if err != nil {
+		return err
+	}
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: c.uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw}, &n.undo)
+	if err != nil {
+		return err
+	}
+	q.n, err = n.fw.createSQ(sqConfig{
+		wq: workQueue{kind: wqCyclic, pd: n.pd, uar: c.uarPage, record: q.rec.mem.iova, logStride: 6,
+			logSize: p.logSQ, pages: q.buf.pages()},
+		cqn: cq.n, tis: n.tis, minInline: p.minInline, mpw: p.mpw, swp: n.caps.swp, tsFormat: n.caps.sqTime,
+	})
+	if err != nil {
+		return fmt.Errorf("send queue: %w", err)
+	}
+	n.undo.add("send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
+	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("send queue: %w", err)
+	}
+	q.home(c.rx.pool)
+	c.tx = q
+	return nil
+}
+
+// createSteering puts the channels behind flow tables. Nothing is let in yet.
+func (n *nic) createSteering() (err error) {
+	rqns := make([]uint32, len(n.channels))
+	for i, c := range n.channels {
+		rqns[i] = c.rx.n
+	}
+	n.steering, err = newSteering(n.fw, n.caps, n.td, rqns, n.params.rqt, [6]byte(n.mac), &n.undo)
+	return err
+}
+
+// bringUp lets traffic in: the last step, when every queue is ready.
+func (n *nic) bringUp() error {
+	if err := n.steering.setFilter(n.params.promisc, &n.undo); err != nil {
+		return err
+	}
+	if err := n.port.promiscuous(n.params.promisc); err != nil {
+		return err
+	}
+	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false) })
+	if err := n.port.setUp(true); err != nil {
+		return err
+	}
+	n.undo.add("port", func() error { return n.port.setUp(false) })
+	up, err := n.fw.vportUp()
+	if err != nil {
+		return fmt.Errorf("link state: %w", err)
+	}
+	if up {
+		n.control.linkUp.Store(true)
+	}
+	return nil
+}
+
+// ringMemory is what the receive rings' buffers take together, in bytes.
+func (n *nic) ringMemory() (sum int) {
+	for _, c := range n.channels {
+		sum += c.rx.ringMemory()
+	}
+	return sum
+}
+
+// start gives every channel its handler and its goroutine. stop ends them.
+func (n *nic) start(handlers []handler, busy bool, cpus []int) {
+	for i, c := range n.channels {
+		c.handler, c.busy, c.cpu = handlers[i], busy, -1
+		if i < len(cpus) {
+			c.cpu = cpus[i]
+		}
+		c.done = make(chan struct{})
+		go func() {
+			defer close(c.done)
+			c.run(c)
+		}()
+	}
+	n.undo.add("channels", func() error { n.stop(); return nil })
+}
+
+// stop ends the channels' goroutines after a last look at their queues.
+func (n *nic) stop() {
+	for _, c := range n.channels {
+		c.vec.halt()
+	}
+	for _, c := range n.channels {
+		<-c.done
+	}
+}
+
+// poll is one turn of a channel: completions, handler, refill.
+func (c *channel) poll(budget int) int {
+	packets, done := c.rx.poll(budget)
+	if done > 0 {
+		if len(packets) > 0 {
+			c.handler.handle(c, packets)
+		}
+		c.rx.finish()
+	} else if c.rx.stats.starved.get() != 0 {
+		c.rx.finish() // pages may have come home since
+	}
+	return done + c.tx.complete(budget)
+}
+
+func (c *channel) arm() {
+	c.rx.cq.arm()
+	c.tx.cq.arm()
+}
+
+func (c *channel) idle() { c.handler.idle(c) }

@@ -1,0 +1,320 @@
+package main
+
+// params.go owns decisions: what the device can do and what the user wishes
+// become sizes, strides and modes. Everything here is a pure function of its
+// arguments; nic.go acts on the result. It knows no firmware command.
+// Manual: chapter HCA Capabilities.
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Sizes that frames and the wire give. Bytes.
+const (
+	etherHeader = 14
+	vlanTag     = 4
+	fcs         = 4
+	// hardMTU is what the port's MTU counts beside the payload: the header, one
+	// VLAN tag and the FCS. Linux calls it the hard MTU.
+	hardMTU = etherHeader + vlanTag + fcs
+	minMTU  = 68 // RFC 791
+
+	// rxHeadroom stands before every received packet, so that headers can grow
+	// in place. It is XDP's.
+	rxHeadroom   = 256
+	rxFragSmall  = 2048
+	maxFrags     = 4
+	napiBudget   = 64
+	maxQueues    = 64
+	minBulk      = 8 // receive WQEs posted at once, at least
+	defaultRing  = 1024
+	minRing      = 64
+	maxRing      = 8192
+	controlEQLog = 8
+	asyncEQLog   = 9
+	channelEQLog = 7
+)
+
+// caps is what the driver wants to know of the device's capabilities.
+type caps struct {
+	ethernet   bool
+	nicTables  bool
+	portOwner  bool // may change the port itself, not only its own vport
+	vf         bool
+	logMaxCQ   uint8 // entries of a CQ
+	logMaxWQ   uint8 // entries of a work queue
+	maxEQs     int
+	maxRQT     int // entries of an indirection table
+	mpw        bool
+	inlineMode uint8 // least inline header of a send WQE (inlineNone...)
+	inlineAsk  bool  // the vport context says how much
+	csum, vlan bool
+	insertVLAN bool
+	maxLSO     int // bytes, 0 is no LSO
+	swp        bool
+	swpLSO     bool
+	striding   bool
+	strideMin  bool // strides down to 2^3 a WQE
+	compress   bool
+	fullCsum   bool
+	moderation bool
+	fromCQE    bool
+	clockKHz   uint32
+	sqTime     uint8 // timestamp format to ask for
+	rqTime     uint8
+	version    bool // driver version is welcome
+	lists      [2]int
+	steerDrops bool
+	downDrops  bool
+	outerVer   bool // rules may match the IP version
+	outerFrag  bool
+	setRoot    bool
+	tableLevel int
+	logTable   uint8
+	uarPages   int
+}
+
+// decodeCaps reads the three groups of capabilities that matter to us.
+func decodeCaps(general, ether, tables []byte, vf bool) caps {
+	rx := ftCapRx.in(tables)
+	fields := ftPropFtFieldSupport.in(rx)
+	c := caps{
+		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
+		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
+		portOwner:  !vf,
+		vf:         vf,
+		logMaxCQ:   uint8(capLogMaxCqSz.get(general)),
+		logMaxWQ:   uint8(capLogMaxWqSz.get(general)),
+		maxEQs:     int(capMaxNumEqs.get(general)),
+		maxRQT:     1 << min(capLogMaxRqtSize.get(general), 16),
+		mpw:        ethCapEnhancedMultiPktSendWqe.on(ether),
+		csum:       ethCapCsumCap.on(ether),
+		vlan:       ethCapVlanCap.on(ether),
+		insertVLAN: ethCapWqeVlanInsert.on(ether),
+		swp:        ethCapSwp.on(ether) && ethCapSwpCsum.on(ether),
+		swpLSO:     ethCapSwpLso.on(ether),
+		striding:   capStridingRq.on(general) && capUmrPtrRlky.on(general) && ethCapRegUmrSq.on(ether),
+		strideMin:  capExtStrideNumRange.on(general),
+		compress:   capCqeCompression.on(general),
+		fullCsum:   ethCapCqeChecksumFull.on(ether),
+		moderation: capCqModeration.on(general),
+		fromCQE:    capCqPeriodStartFromCqe.on(general),
+		clockKHz:   capDeviceFrequencyKhz.get(general),
+		sqTime:     timestampFormat(capSqTsFormat.get(general)),
+		rqTime:     timestampFormat(capRqTsFormat.get(general)),
+		version:    capDriverVersion.on(general),
+		steerDrops: capNicReceiveSteeringDiscard.on(general),
+		downDrops:  capReceiveDiscardVportDown.on(general),
+		outerVer:   ftFieldOuterIpVersion.on(fields),
+		outerFrag:  ftFieldOuterFrag.on(fields),
+		setRoot:    ftPropModifyRoot.on(rx),
+		tableLevel: int(ftPropMaxFtLevel.get(rx)),
+		logTable:   uint8(ftPropLogMaxFtSize.get(rx)),
+		// uar_sz is the log2 of the BAR in MiB.
+		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
+	}
+	if c.maxEQs == 0 {
+		c.maxEQs = 1 << capLogMaxEq.get(general)
+	}
+	if n := ethCapMaxLsoCap.get(ether); n > 0 {
+		c.maxLSO = 1 << n
+	}
+	switch ethCapWqeInlineMode.get(ether) {
+	case 0:
+		c.inlineMode = inlineL2
+	case inlineVport:
+		c.inlineAsk, c.inlineMode = true, inlineL2
+	default:
+		c.inlineMode = inlineNone
+	}
+	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
+	return c
+}
+
+// timestampFormat chooses what to ask for from timestamp capabilities: real time
+// where offered. A device that only knows the free-running clock is asked for
+// nothing, since older firmware has no such field.
+func timestampFormat(cap uint32) uint8 {
+	switch cap {
+	case 1: // real time only
+		return timestampReal
+	case 2: // both
+		return timestampReal
+	default:
+		return timestampFree
+	}
+}
+
+// wantedCaps is what we ask of the device: what it has now, with 64-bit CQE
+// layout 1, command signatures off and doorbell pages of 4096 bytes.
+func wantedCaps(most, now []byte) []byte {
+	want := append([]byte(nil), now...)
+	capCmdifChecksum.set(want, 0)
+	capLogUarPageSz.set(want, 0)
+	if n := capCqeVersion.get(most); n > 0 {
+		capCqeVersion.set(want, 1)
+	}
+	if capUar4k.on(most) {
+		capUar4k.set(want, 1)
+	}
+	return want
+}
+
+// wishes are what the user asks for; zero means "decide".
+type wishes struct {
+	queues  int
+	rxRing  int
+	txRing  int
+	mtu     int // payload bytes; 0 is the default of the mode
+	promisc bool
+	largest bool // mtu 0 means the port's largest, not 1500
+	strip   bool // strip VLAN tags on receive
+}
+
+// params are the sizes a NIC is built with.
+type params struct {
+	queues    int
+	mtu       int // payload bytes
+	frame     int // largest frame with header and VLAN tag, without FCS
+	rxLayout  rxLayout
+	logRQ     uint8
+	logRxCQ   uint8
+	logSQ     uint8 // WQEBBs
+	logTxCQ   uint8
+	rqt       int
+	promisc   bool
+	strip     bool
+	minInline uint8
+	mpw       bool
+}
+
+// wishError is a wish that cannot be met: wrong use, not a failure.
+type wishError struct{ what string }
+
+func (e wishError) Error() string { return e.what }
+
+func wishf(format string, a ...any) error { return wishError{fmt.Sprintf(format, a...)} }
+
+// mostQueues is how many channels a device can have: each takes an interrupt
+// vector, an event queue and a place in the indirection table; control takes
+// one vector and three event queues.
+func mostQueues(c caps, vectors int) int {
+	return min(maxQueues, vectors-1, c.maxEQs-3, c.maxRQT)
+}
+
+// chooseParams sizes a NIC. cpus is how many the machine has, vectors how many
+// interrupts the function has, portMTU the port's largest MTU (with hardMTU).
+func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) {
+	most := mostQueues(c, vectors)
+	if most < 1 {
+		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
+	}
+	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, minInline: c.inlineMode, mpw: c.mpw}
+	switch {
+	case p.queues < 0 || p.queues > most:
+		return params{}, wishf("-queues %d: this device and driver can do 1 to %d", w.queues, most)
+	case p.queues == 0:
+		p.queues = min(cpus, most)
+	}
+	var err error
+	if p.mtu, err = chooseMTU(w, portMTU-hardMTU); err != nil {
+		return params{}, err
+	}
+	p.frame = p.mtu + etherHeader + vlanTag
+	p.rxLayout = chooseRxLayout(p.frame)
+	if p.logRQ, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
+		return params{}, err
+	}
+	if p.logSQ, err = chooseRing("-tx-ring", w.txRing, c.logMaxWQ); err != nil {
+		return params{}, err
+	}
+	// One completion a receive WQE and at most one a WQEBB: neither can overrun.
+	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
+	if p.logRxCQ > c.logMaxCQ || p.logTxCQ > c.logMaxCQ {
+		return params{}, wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
+	}
+	p.rqt = min(256, c.maxRQT)
+	return p, nil
+}
+
+// chooseMTU picks the payload MTU; largest is the port's.
+func chooseMTU(w wishes, largest int) (int, error) {
+	switch {
+	case w.mtu != 0 && (w.mtu < minMTU || w.mtu > largest):
+		return 0, wishf("-mtu %d: this port can do %d to %d", w.mtu, minMTU, largest)
+	case w.mtu != 0:
+		return w.mtu, nil
+	case w.largest:
+		return largest, nil
+	default:
+		return min(1500, largest), nil
+	}
+}
+
+// chooseRing turns a wished number of entries into its log2, rounded up.
+func chooseRing(flag string, n int, logMax uint8) (uint8, error) {
+	if n == 0 {
+		n = defaultRing
+	}
+	most := min(maxRing, 1<<logMax)
+	if n < minRing || n > most {
+		return 0, wishf("%s %d: this device and driver can do %d to %d", flag, n, minRing, most)
+	}
+	return logCeil(n), nil
+}
+
+// logCeil is the log2 of n rounded up to a power of two.
+func logCeil(n int) uint8 { return uint8(bits.Len(uint(n - 1))) }
+
+// rxLayout is how a receive WQE's buffers lie in order-0 pages. Fragment i of a
+// WQE has size[i] bytes; 4096 is a page of its own and 2048 half a page, which
+// it shares with the next half. Every fragment that starts a packet leaves
+// headroom before it.
+type rxLayout struct {
+	frags     int
+	size      [maxFrags]int // bytes of memory, headroom included
+	headroom  int
+	logStride uint8 // of the WQE: 16 bytes a fragment, a power of two
+	bulk      int   // WQEs that share no page with another bulk
+}
+
+// linear reports whether a packet always lies in one piece.
+func (l rxLayout) linear() bool { return l.frags == 1 }
+
+// room is the longest frame that fits.
+func (l rxLayout) room() int {
+	n := -l.headroom
+	for _, s := range l.size[:l.frags] {
+		n += s
+	}
+	return n
+}
+
+// chooseRxLayout lays out buffers for frames of up to frame bytes in the least
+// memory: halves of pages first, whole pages last, at most four pieces.
+// (Linux: mlx5e_build_rq_frags_info.)
+func chooseRxLayout(frame int) rxLayout {
+	l := rxLayout{headroom: rxHeadroom}
+	need := frame + rxHeadroom
+	if need <= pageSize {
+		l.frags = 1
+		l.size[0] = rxFragSmall
+		if need > rxFragSmall {
+			l.size[0] = pageSize
+		}
+	} else {
+		halves := (need + rxFragSmall - 1) / rxFragSmall
+		whole := max(halves-maxFrags, 0)
+		l.frags = min(halves-whole, maxFrags)
+		for i := range l.frags {
+			l.size[i] = rxFragSmall
+			if i >= l.frags-whole {
+				l.size[i] = pageSize
+			}
+		}
+	}
+	l.logStride = 4 + logCeil(l.frags)
+	l.bulk = minBulk // an even number of WQEs has an even number of halves
+	return l
+}

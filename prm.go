@@ -1,0 +1,1108 @@
+package main
+
+// prm.go owns the places and values of the device interface: where a field of a
+// command, context or register lies, opcodes, states, and the names of statuses
+// and syndromes. It is data only; nothing here acts.
+// Manual: chapters Command Reference, Registers, Initialization Segment.
+//
+// Places are in the manual's coordinates: byte offset of a big-endian dword,
+// highest and lowest bit in it (31 is the dword's first bit on the wire).
+// The comment above a group is the manual's structure, the one behind a line its
+// field. nic_test.go compares each with the published layout and looks for
+// overlaps.
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// field is a bit field of at most 32 bits inside one dword.
+type field struct {
+	off    int
+	hi, lo uint8
+}
+
+// wide is a 64-bit value, big endian.
+type wide struct{ off int }
+
+// area is a nested structure or a byte string: offset and length in bytes. A
+// length of 0 means that it runs to the end of the message.
+type area struct{ off, n int }
+
+func (f field) mask() uint32 { return uint32(1<<(f.hi-f.lo+1)-1) << f.lo }
+
+func (f field) get(b []byte) uint32 {
+	return binary.BigEndian.Uint32(b[f.off:]) & f.mask() >> f.lo
+}
+
+// set replaces the field. v must fit: a value that does not is a fault of ours
+// that must not reach the device as a different, smaller value.
+func (f field) set(b []byte, v uint32) {
+	m := f.mask()
+	if v<<f.lo&m>>f.lo != v {
+		panic(fmt.Sprintf("value %#x does not fit into bits %d:%d", v, f.hi, f.lo))
+	}
+	binary.BigEndian.PutUint32(b[f.off:], binary.BigEndian.Uint32(b[f.off:])&^m|v<<f.lo)
+}
+
+// on reads or sets a flag.
+func (f field) on(b []byte) bool { return f.get(b) != 0 }
+
+func (f field) flag(b []byte, v bool) {
+	if v {
+		f.set(b, 1)
+	} else {
+		f.set(b, 0)
+	}
+}
+
+func (w wide) get(b []byte) uint64    { return binary.BigEndian.Uint64(b[w.off:]) }
+func (w wide) set(b []byte, v uint64) { binary.BigEndian.PutUint64(b[w.off:], v) }
+
+// in returns the nested bytes of b.
+func (a area) in(b []byte) []byte {
+	if a.n == 0 {
+		return b[a.off:]
+	}
+	return b[a.off : a.off+a.n : a.off+a.n]
+}
+
+// Every command starts and every answer starts like this.
+var (
+	cmdOpcode   = field{0x00, 31, 16}
+	cmdOpMod    = field{0x04, 15, 0}
+	cmdStatus   = field{0x00, 31, 24}
+	cmdSyndrome = field{0x04, 31, 0}
+	// cmdObject is the number of the object that a command made or is about:
+	// a QPN, CQN, TIRN and so on, in the answer and in the question alike.
+	cmdObject = field{0x08, 23, 0}
+)
+
+// Command opcodes and their names, as the manual writes them.
+const (
+	opQueryHCACap            = 0x100
+	opQueryAdapter           = 0x101
+	opInitHCA                = 0x102
+	opTeardownHCA            = 0x103
+	opEnableHCA              = 0x104
+	opDisableHCA             = 0x105
+	opQueryPages             = 0x107
+	opManagePages            = 0x108
+	opSetHCACap              = 0x109
+	opQueryISSI              = 0x10a
+	opSetISSI                = 0x10b
+	opSetDriverVersion       = 0x10d
+	opCreateMkey             = 0x200
+	opDestroyMkey            = 0x202
+	opCreateEQ               = 0x301
+	opDestroyEQ              = 0x302
+	opCreateCQ               = 0x400
+	opDestroyCQ              = 0x401
+	opQueryCQ                = 0x402
+	opModifyCQ               = 0x403
+	opQueryVportState        = 0x750
+	opModifyVportState       = 0x751
+	opQueryNicVportContext   = 0x754
+	opModifyNicVportContext  = 0x755
+	opQueryVnicEnv           = 0x76f
+	opQueryVportCounter      = 0x770
+	opAllocQCounter          = 0x771
+	opDeallocQCounter        = 0x772
+	opQueryQCounter          = 0x773
+	opAllocPD                = 0x800
+	opDeallocPD              = 0x801
+	opAllocUAR               = 0x802
+	opDeallocUAR             = 0x803
+	opAccessReg              = 0x805
+	opAllocTransportDomain   = 0x816
+	opDeallocTransportDomain = 0x817
+	opCreateTIR              = 0x900
+	opModifyTIR              = 0x901
+	opDestroyTIR             = 0x902
+	opCreateSQ               = 0x904
+	opModifySQ               = 0x905
+	opDestroySQ              = 0x906
+	opQuerySQ                = 0x907
+	opCreateRQ               = 0x908
+	opModifyRQ               = 0x909
+	opDestroyRQ              = 0x90a
+	opQueryRQ                = 0x90b
+	opCreateTIS              = 0x912
+	opDestroyTIS             = 0x914
+	opCreateRQT              = 0x916
+	opModifyRQT              = 0x917
+	opDestroyRQT             = 0x918
+	opSetFlowTableRoot       = 0x92f
+	opCreateFlowTable        = 0x930
+	opDestroyFlowTable       = 0x931
+	opCreateFlowGroup        = 0x933
+	opDestroyFlowGroup       = 0x934
+	opSetFlowTableEntry      = 0x936
+	opDeleteFlowTableEntry   = 0x938
+)
+
+var opcodeNames = map[uint16]string{
+	opQueryHCACap:            "QUERY_HCA_CAP",
+	opQueryAdapter:           "QUERY_ADAPTER",
+	opInitHCA:                "INIT_HCA",
+	opTeardownHCA:            "TEARDOWN_HCA",
+	opEnableHCA:              "ENABLE_HCA",
+	opDisableHCA:             "DISABLE_HCA",
+	opQueryPages:             "QUERY_PAGES",
+	opManagePages:            "MANAGE_PAGES",
+	opSetHCACap:              "SET_HCA_CAP",
+	opQueryISSI:              "QUERY_ISSI",
+	opSetISSI:                "SET_ISSI",
+	opSetDriverVersion:       "SET_DRIVER_VERSION",
+	opCreateMkey:             "CREATE_MKEY",
+	opDestroyMkey:            "DESTROY_MKEY",
+	opCreateEQ:               "CREATE_EQ",
+	opDestroyEQ:              "DESTROY_EQ",
+	opCreateCQ:               "CREATE_CQ",
+	opDestroyCQ:              "DESTROY_CQ",
+	opQueryCQ:                "QUERY_CQ",
+	opModifyCQ:               "MODIFY_CQ",
+	opQueryVportState:        "QUERY_VPORT_STATE",
+	opModifyVportState:       "MODIFY_VPORT_STATE",
+	opQueryNicVportContext:   "QUERY_NIC_VPORT_CONTEXT",
+	opModifyNicVportContext:  "MODIFY_NIC_VPORT_CONTEXT",
+	opQueryVnicEnv:           "QUERY_VNIC_ENV",
+	opQueryVportCounter:      "QUERY_VPORT_COUNTER",
+	opAllocQCounter:          "ALLOC_Q_COUNTER",
+	opDeallocQCounter:        "DEALLOC_Q_COUNTER",
+	opQueryQCounter:          "QUERY_Q_COUNTER",
+	opAllocPD:                "ALLOC_PD",
+	opDeallocPD:              "DEALLOC_PD",
+	opAllocUAR:               "ALLOC_UAR",
+	opDeallocUAR:             "DEALLOC_UAR",
+	opAccessReg:              "ACCESS_REG",
+	opAllocTransportDomain:   "ALLOC_TRANSPORT_DOMAIN",
+	opDeallocTransportDomain: "DEALLOC_TRANSPORT_DOMAIN",
+	opCreateTIR:              "CREATE_TIR",
+	opModifyTIR:              "MODIFY_TIR",
+	opDestroyTIR:             "DESTROY_TIR",
+	opCreateSQ:               "CREATE_SQ",
+	opModifySQ:               "MODIFY_SQ",
+	opDestroySQ:              "DESTROY_SQ",
+	opQuerySQ:                "QUERY_SQ",
+	opCreateRQ:               "CREATE_RQ",
+	opModifyRQ:               "MODIFY_RQ",
+	opDestroyRQ:              "DESTROY_RQ",
+	opQueryRQ:                "QUERY_RQ",
+	opCreateTIS:              "CREATE_TIS",
+	opDestroyTIS:             "DESTROY_TIS",
+	opCreateRQT:              "CREATE_RQT",
+	opModifyRQT:              "MODIFY_RQT",
+	opDestroyRQT:             "DESTROY_RQT",
+	opSetFlowTableRoot:       "SET_FLOW_TABLE_ROOT",
+	opCreateFlowTable:        "CREATE_FLOW_TABLE",
+	opDestroyFlowTable:       "DESTROY_FLOW_TABLE",
+	opCreateFlowGroup:        "CREATE_FLOW_GROUP",
+	opDestroyFlowGroup:       "DESTROY_FLOW_GROUP",
+	opSetFlowTableEntry:      "SET_FLOW_TABLE_ENTRY",
+	opDeleteFlowTableEntry:   "DELETE_FLOW_TABLE_ENTRY",
+}
+
+// initial_seg
+var (
+	segFwMinor        = field{0x00, 31, 16}   // fw_rev_minor
+	segFwMajor        = field{0x00, 15, 0}    // fw_rev_major
+	segCmdRev         = field{0x04, 31, 16}   // cmd_interface_rev
+	segFwSubminor     = field{0x04, 15, 0}    // fw_rev_subminor
+	segCmdqHi         = field{0x10, 31, 0}    // cmdq_phy_addr_63_32
+	segCmdqLo         = field{0x14, 31, 12}   // cmdq_phy_addr_31_12
+	segNicInterface   = field{0x14, 9, 8}     // nic_interface
+	segLogCmdqSize    = field{0x14, 7, 4}     // log_cmdq_size
+	segLogCmdqStride  = field{0x14, 3, 0}     // log_cmdq_stride
+	segDoorbell       = field{0x18, 31, 0}    // command_doorbell_vector
+	segInitializing   = field{0x1fc, 31, 31}  // initializing
+	segHealth         = area{0x200, 64}       // health_buffer
+	segHealthSyndrome = field{0x1010, 31, 24} // health_syndrome
+	segHealthCounter  = field{0x1010, 23, 0}  // health_counter
+)
+
+// health_buffer
+var (
+	healthExitPtr   = field{0x20, 31, 0}  // assert_existptr
+	healthCallRa    = field{0x24, 31, 0}  // assert_callra
+	healthFwVersion = field{0x30, 31, 0}  // fw_version
+	healthHwId      = field{0x34, 31, 0}  // hw_id
+	healthSynd      = field{0x3c, 23, 16} // synd
+	healthExtSynd   = field{0x3c, 15, 0}  // ext_synd
+)
+
+// enable_hca_in
+var (
+	enableInFunctionId = field{0x08, 15, 0} // function_id
+)
+
+// query_issi_out
+var (
+	issiOutSupported = field{0x6c, 31, 0} // supported_issi_dw0
+)
+
+// set_issi_in
+var (
+	setISSIInIssi = field{0x08, 15, 0} // current_issi
+)
+
+// query_pages_out
+var (
+	queryPagesOutFunctionId = field{0x08, 15, 0} // function_id
+	queryPagesOutNumPages   = field{0x0c, 31, 0} // num_pages
+)
+
+// manage_pages_in
+var (
+	managePagesInFunctionId = field{0x08, 15, 0} // function_id
+	managePagesInNum        = field{0x0c, 31, 0} // input_num_entries
+	managePagesInPas        = area{0x10, 0}      // pas
+)
+
+// manage_pages_out
+var (
+	managePagesOutNum = field{0x08, 31, 0} // output_num_entries
+	managePagesOutPas = area{0x10, 0}      // pas
+)
+
+// set_driver_version_in
+var (
+	driverVersionInText = area{0x10, 64} // driver_version
+)
+
+// query_adapter_param_block
+var (
+	adapterPsid = area{0xf0, 16} // vsd_contd_psid
+)
+
+// access_register_in
+var (
+	accessInId       = field{0x08, 15, 0} // register_id
+	accessInArgument = field{0x0c, 31, 0} // argument
+	accessInData     = area{0x10, 0}      // register_data
+)
+
+// access_register_out
+var (
+	accessOutData = area{0x10, 0} // register_data
+)
+
+// create_eq_in
+var (
+	createEQInCtx          = area{0x10, 64} // eq_context_entry
+	createEQInEventBitmask = area{0x58, 32} // event_bitmask
+	createEQInPas          = area{0x110, 0} // pas
+)
+
+// eqc
+var (
+	eqcOi          = field{0x00, 17, 17} // oi
+	eqcLogEqSize   = field{0x0c, 28, 24} // log_eq_size
+	eqcUarPage     = field{0x0c, 23, 0}  // uar_page
+	eqcIntr        = field{0x14, 11, 0}  // intr
+	eqcLogPageSize = field{0x18, 28, 24} // log_page_size
+)
+
+// create_mkey_in
+var (
+	createMkeyInCtx      = area{0x10, 64}     // memory_key_mkey_entry
+	createMkeyInOctwords = field{0x60, 31, 0} // translations_octword_actual_size
+	createMkeyInMtt      = area{0x110, 0}     // klm_pas_mtt
+)
+
+// mkc
+var (
+	mkcFree         = field{0x00, 30, 30} // free
+	mkcModeHi       = field{0x00, 28, 26} // access_mode_4_2
+	mkcRelaxedWrite = field{0x00, 18, 18} // relaxed_ordering_write
+	mkcUmrEn        = field{0x00, 15, 15} // umr_en
+	mkcLw           = field{0x00, 11, 11} // lw
+	mkcLr           = field{0x00, 10, 10} // lr
+	mkcModeLo       = field{0x00, 9, 8}   // access_mode_1_0
+	mkcQpn          = field{0x04, 31, 8}  // qpn
+	mkcVariant      = field{0x04, 7, 0}   // mkey_7_0
+	mkcLength64     = field{0x0c, 31, 31} // length64
+	mkcPd           = field{0x0c, 23, 0}  // pd
+	mkcStart        = wide{0x10}          // start_addr
+	mkcLength       = wide{0x18}          // len
+	mkcOctwords     = field{0x34, 31, 0}  // translations_octword_size
+	mkcRelaxedRead  = field{0x38, 6, 6}   // relaxed_ordering_read
+	mkcLogPageSize  = field{0x38, 5, 0}   // log_page_size
+)
+
+// create_cq_in
+var (
+	createCQInCtx = area{0x10, 64} // cq_context
+	createCQInPas = area{0x110, 0} // pas
+)
+
+// cqc
+var (
+	cqcCqeSz           = field{0x00, 23, 21} // cqe_sz
+	cqcBreakModeration = field{0x00, 18, 18} // scqe_break_moderation_en
+	cqcOi              = field{0x00, 17, 17} // oi
+	cqcPeriodMode      = field{0x00, 16, 15} // cq_period_mode
+	cqcCompEn          = field{0x00, 14, 14} // cqe_comp_en
+	cqcMiniFormat      = field{0x00, 13, 12} // mini_cqe_res_format
+	cqcCompLayout      = field{0x00, 1, 0}   // cqe_compression_layout
+	cqcLogSize         = field{0x0c, 28, 24} // log_cq_size
+	cqcUarPage         = field{0x0c, 23, 0}  // uar_page
+	cqcPeriod          = field{0x10, 27, 16} // cq_period
+	cqcMaxCount        = field{0x10, 15, 0}  // cq_max_count
+	cqcEqn             = field{0x14, 31, 0}  // c_eqn_or_apu_element
+	cqcLogPageSize     = field{0x18, 28, 24} // log_page_size
+	cqcDbrAddr         = wide{0x38}          // dbr_addr
+)
+
+// modify_cq_in
+var (
+	modifyCQInCqn    = field{0x08, 23, 0} // cqn
+	modifyCQInSelect = area{0x0c, 4}      // modify_field_select_resize_field_select
+	modifyCQInCtx    = area{0x10, 64}     // cq_context
+)
+
+// create_sq_in
+var (
+	createSQInCtx = area{0x20, 240} // ctx
+)
+
+// modify_sq_in
+var (
+	modifySQInState = field{0x08, 31, 28} // sq_state
+	modifySQInSqn   = field{0x08, 23, 0}  // sqn
+	modifySQInCtx   = area{0x20, 240}     // ctx
+)
+
+// query_sq_out
+var (
+	querySQOutCtx = area{0x20, 240} // sq_context
+)
+
+// sqc
+var (
+	sqcFlush     = field{0x00, 28, 28} // flush_in_error_en
+	sqcMpw       = field{0x00, 27, 27} // allow_multi_pkt_send_wqe
+	sqcMinInline = field{0x00, 26, 24} // min_wqe_inline_mode
+	sqcState     = field{0x00, 23, 20} // state
+	sqcRegUmr    = field{0x00, 19, 19} // reg_umr
+	sqcAllowSwp  = field{0x00, 18, 18} // allow_swp
+	sqcTsFormat  = field{0x00, 5, 4}   // ts_format
+	sqcUserIndex = field{0x04, 23, 0}  // user_index
+	sqcCqn       = field{0x08, 23, 0}  // cqn
+	sqcTisCount  = field{0x20, 31, 16} // tis_lst_sz
+	sqcTis       = field{0x2c, 23, 0}  // tis_num_0
+	sqcWq        = area{0x30, 192}     // wq
+)
+
+// create_rq_in
+var (
+	createRQInCtx = area{0x20, 240} // ctx
+)
+
+// modify_rq_in
+var (
+	modifyRQInState         = field{0x08, 31, 28} // rq_state
+	modifyRQInRqn           = field{0x08, 23, 0}  // rqn
+	modifyRQInModifyBitmask = wide{0x10}          // modify_bitmask
+	modifyRQInCtx           = area{0x20, 240}     // ctx
+)
+
+// query_rq_out
+var (
+	queryRQOutCtx = area{0x20, 240} // rq_context
+)
+
+// rqc
+var (
+	rqcVsd          = field{0x00, 28, 28} // vsd
+	rqcState        = field{0x00, 23, 20} // state
+	rqcFlush        = field{0x00, 18, 18} // flush_in_error_en
+	rqcTsFormat     = field{0x00, 5, 4}   // ts_format
+	rqcUserIndex    = field{0x04, 23, 0}  // user_index
+	rqcCqn          = field{0x08, 23, 0}  // cqn
+	rqcCounterSetId = field{0x0c, 31, 24} // counter_set_id
+	rqcWq           = area{0x30, 192}     // wq
+)
+
+// wq
+var (
+	wqType        = field{0x00, 31, 28} // wq_type
+	wqEndPad      = field{0x00, 26, 25} // end_padding_mode
+	wqPd          = field{0x08, 23, 0}  // pd
+	wqUarPage     = field{0x0c, 23, 0}  // uar_page
+	wqDbrAddr     = wide{0x10}          // dbr_addr
+	wqLogStride   = field{0x20, 19, 16} // log_wq_stride
+	wqLogPageSize = field{0x20, 12, 8}  // log_wq_pg_sz
+	wqLogSize     = field{0x20, 4, 0}   // log_wq_sz
+	wqNumStrides  = field{0x24, 11, 8}  // log_wqe_num_of_strides
+	wqShift       = field{0x24, 7, 7}   // two_byte_shift_en
+	wqStrideSize  = field{0x24, 2, 0}   // log_wqe_stride_size
+	wqPas         = area{0xc0, 0}       // pas
+)
+
+// create_tis_in
+var (
+	createTISInCtx = area{0x20, 160} // ctx
+)
+
+// tisc
+var (
+	tiscPrio = field{0x00, 19, 16} // prio
+	tiscTd   = field{0x24, 23, 0}  // transport_domain
+	tiscPd   = field{0x2c, 23, 0}  // pd
+)
+
+// create_rqt_in
+var (
+	createRQTInCtx = area{0x20, 240} // rqt_context
+)
+
+// modify_rqt_in
+var (
+	modifyRQTInRqtn    = field{0x08, 23, 0} // rqtn
+	modifyRQTInBitmask = area{0x10, 8}      // bitmask
+	modifyRQTInCtx     = area{0x20, 240}    // ctx
+)
+
+// rqtc
+var (
+	rqtcMaxSize    = field{0x14, 15, 0} // rqt_max_size
+	rqtcActualSize = field{0x18, 15, 0} // rqt_actual_size
+	rqtcRqNum      = area{0xf0, 0}      // rq_num
+)
+
+// create_tir_in
+var (
+	createTIRInCtx = area{0x20, 240} // ctx
+)
+
+// tirc
+var (
+	tircDispType      = field{0x04, 31, 28} // disp_type
+	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
+	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
+	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
+	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
+	tircSelfLbBlock   = field{0x24, 25, 24} // self_lb_block
+	tircTd            = field{0x24, 23, 0}  // transport_domain
+	tircKey           = area{0x28, 40}      // rx_hash_toeplitz_key
+	tircOuter         = area{0x50, 4}       // rx_hash_field_selector_outer
+)
+
+// rx_hash_field_select
+var (
+	rxHashL3     = field{0x00, 31, 31} // l3_prot_type
+	rxHashL4     = field{0x00, 30, 30} // l4_prot_type
+	rxHashFields = field{0x00, 29, 0}  // selected_fields
+)
+
+// create_flow_table_in
+var (
+	createTableInType = field{0x10, 31, 24} // table_type
+	createTableInCtx  = area{0x18, 40}      // flow_table_context
+)
+
+// flow_table_context
+var (
+	tableCtxMissAction = field{0x00, 27, 24} // table_miss_action
+	tableCtxLevel      = field{0x00, 23, 16} // level
+	tableCtxLogSize    = field{0x00, 7, 0}   // log_size
+	tableCtxMissId     = field{0x04, 23, 0}  // table_miss_id
+)
+
+// destroy_flow_table_in
+var (
+	destroyTableInType  = field{0x10, 31, 24} // table_type
+	destroyTableInTable = field{0x14, 23, 0}  // table_id
+)
+
+// set_flow_table_root_in
+var (
+	setRootInMode  = field{0x04, 15, 0}  // op_mod
+	setRootInType  = field{0x10, 31, 24} // table_type
+	setRootInTable = field{0x14, 23, 0}  // table_id
+)
+
+// create_flow_group_in
+var (
+	createGroupInType     = field{0x10, 31, 24} // table_type
+	createGroupInTable    = field{0x14, 23, 0}  // table_id
+	createGroupInStart    = field{0x1c, 31, 0}  // start_flow_index
+	createGroupInEnd      = field{0x24, 31, 0}  // end_flow_index
+	createGroupInEnable   = field{0x3c, 7, 0}   // match_criteria_enable
+	createGroupInCriteria = area{0x40, 512}     // match_criteria
+)
+
+// destroy_flow_group_in
+var (
+	destroyGroupInType  = field{0x10, 31, 24} // table_type
+	destroyGroupInTable = field{0x14, 23, 0}  // table_id
+	destroyGroupInGroup = field{0x18, 31, 0}  // group_id
+)
+
+// set_fte_in
+var (
+	setFTEInType   = field{0x10, 31, 24} // table_type
+	setFTEInTable  = field{0x14, 23, 0}  // table_id
+	setFTEInModify = field{0x18, 7, 0}   // modify_enable_mask
+	setFTEInIndex  = field{0x20, 31, 0}  // flow_index
+	setFTEInCtx    = area{0x40, 768}     // flow_context
+)
+
+// delete_fte_in
+var (
+	deleteFTEInType  = field{0x10, 31, 24} // table_type
+	deleteFTEInTable = field{0x14, 23, 0}  // table_id
+	deleteFTEInIndex = field{0x20, 31, 0}  // flow_index
+)
+
+// flow_context
+var (
+	flowCtxGroup    = field{0x04, 31, 0} // group_id
+	flowCtxTag      = field{0x08, 23, 0} // flow_tag
+	flowCtxAction   = field{0x0c, 15, 0} // action
+	flowCtxDests    = field{0x10, 23, 0} // destination_list_size
+	flowCtxCounters = field{0x14, 23, 0} // flow_counter_list_size
+	flowCtxValue    = area{0x40, 512}    // match_value
+	flowCtxDest     = area{0x300, 0}     // destination
+)
+
+// dest_format_struct
+var (
+	dstType = field{0x00, 31, 24} // destination_type
+	dstId   = field{0x00, 23, 0}  // destination_id
+)
+
+// fte_match_param
+var (
+	matchOuter = area{0x00, 64} // outer_headers
+	matchMisc  = area{0x40, 64} // misc_parameters
+)
+
+// fte_match_set_lyr_2_4
+var (
+	l2l4SmacHi     = field{0x00, 31, 0}  // smac_47_16
+	l2l4SmacLo     = field{0x04, 31, 16} // smac_15_0
+	l2l4Ethertype  = field{0x04, 15, 0}  // ethertype
+	l2l4DmacHi     = field{0x08, 31, 0}  // dmac_47_16
+	l2l4DmacLo     = field{0x0c, 31, 16} // dmac_15_0
+	l2l4Vid        = field{0x0c, 11, 0}  // first_vid
+	l2l4IpProtocol = field{0x10, 31, 24} // ip_protocol
+	l2l4CvlanTag   = field{0x10, 15, 15} // cvlan_tag
+	l2l4SvlanTag   = field{0x10, 14, 14} // svlan_tag
+	l2l4Frag       = field{0x10, 13, 13} // frag
+	l2l4IpVersion  = field{0x10, 12, 9}  // ip_version
+	l2l4TcpSport   = field{0x14, 31, 16} // tcp_sport
+	l2l4TcpDport   = field{0x14, 15, 0}  // tcp_dport
+	l2l4UdpSport   = field{0x1c, 31, 16} // udp_sport
+	l2l4UdpDport   = field{0x1c, 15, 0}  // udp_dport
+	l2l4Src        = area{0x20, 16}      // src_ipv4_src_ipv6
+	l2l4Dst        = area{0x30, 16}      // dst_ipv4_dst_ipv6
+)
+
+// query_nic_vport_context_in
+var (
+	vportCtxInList = field{0x0c, 26, 24} // allowed_list_type
+)
+
+// query_nic_vport_context_out
+var (
+	vportCtxOutCtx = area{0x10, 256} // nic_vport_context
+)
+
+// modify_nic_vport_context_in
+var (
+	modVportInSelect = area{0x0c, 4}    // field_select
+	modVportInCtx    = area{0x100, 256} // nic_vport_context
+)
+
+// modify_nic_vport_field_select
+var (
+	vportSelectMtu       = field{0x00, 6, 6}   // mtu
+	vportSelectPromisc   = field{0x00, 4, 4}   // promisc
+	vportSelectList      = field{0x00, 2, 2}   // addresses_list
+	vportSelectPermanent = field{0x00, 3, 3}   // permanent_address
+	vportSelectUcLb      = field{0x00, 11, 11} // disable_uc_local_lb
+	vportSelectMcLb      = field{0x00, 10, 10} // disable_mc_local_lb
+)
+
+// nic_vport_context
+var (
+	vportMinInline  = field{0x00, 26, 24} // min_wqe_inline_mode
+	vportMcLbOff    = field{0x00, 2, 2}   // disable_mc_local_lb
+	vportUcLbOff    = field{0x00, 1, 1}   // disable_uc_local_lb
+	vportMtu        = field{0x24, 15, 0}  // mtu
+	vportPromiscUc  = field{0xf0, 31, 31} // promisc_uc
+	vportPromiscMc  = field{0xf0, 30, 30} // promisc_mc
+	vportPromiscAll = field{0xf0, 29, 29} // promisc_all
+	vportList       = field{0xf0, 26, 24} // allowed_list_type
+	vportListSize   = field{0xf0, 11, 0}  // allowed_list_size
+	vportPermanent  = area{0xf4, 8}       // permanent_address
+	vportCurrent    = area{0x100, 0}      // current_uc_mac_address
+)
+
+// mac_address_layout
+var (
+	macHi = field{0x00, 15, 0} // mac_addr_47_32
+	macLo = field{0x04, 31, 0} // mac_addr_31_0
+)
+
+// query_vport_state_out
+var (
+	vportStateOutAdminState = field{0x0c, 7, 4} // admin_state
+	vportStateOutState      = field{0x0c, 3, 0} // state
+)
+
+// modify_vport_state_in
+var (
+	modVportStateInAdminState = field{0x0c, 7, 4} // admin_state
+)
+
+// query_vport_counter_out
+var (
+	vportCounterOutRxBroad = area{0x70, 16} // received_eth_broadcast
+	vportCounterOutTxBroad = area{0x80, 16} // transmitted_eth_broadcast
+	vportCounterOutRxUni   = area{0x90, 16} // received_eth_unicast
+	vportCounterOutTxUni   = area{0xa0, 16} // transmitted_eth_unicast
+	vportCounterOutRxMulti = area{0xb0, 16} // received_eth_multicast
+	vportCounterOutTxMulti = area{0xc0, 16} // transmitted_eth_multicast
+)
+
+// traffic_counter
+var (
+	trafficPackets = wide{0x00} // packets
+	trafficOctets  = wide{0x08} // octets
+)
+
+// query_q_counter_in
+var (
+	qCounterInClear = field{0x18, 31, 31} // clear
+	qCounterInSet   = field{0x1c, 7, 0}   // counter_set_id
+)
+
+// query_q_counter_out
+var (
+	qCounterOutOutOfBuffer = field{0x30, 31, 0} // out_of_buffer
+)
+
+// query_vnic_env_out
+var (
+	vnicEnvOutEnv = area{0x10, 512} // vport_env
+)
+
+// vnic_diagnostic_statistics
+var (
+	vnicEnvSteerDiscard = wide{0x10}         // nic_receive_steering_discard
+	vnicEnvRxVportDown  = wide{0x18}         // receive_discard_vport_down
+	vnicEnvCqOverrun    = field{0x40, 31, 0} // cq_overrun
+	vnicEnvWqeTooSmall  = field{0x44, 31, 0} // eth_wqe_too_small
+)
+
+// pmtu_reg
+var (
+	pmtuPort  = field{0x00, 23, 16} // local_port
+	pmtuMax   = field{0x04, 31, 16} // max_mtu
+	pmtuAdmin = field{0x08, 31, 16} // admin_mtu
+	pmtuOper  = field{0x0c, 31, 16} // oper_mtu
+)
+
+// paos_reg
+var (
+	paosSwid  = field{0x00, 31, 24} // swid
+	paosPort  = field{0x00, 23, 16} // local_port
+	paosAdmin = field{0x00, 11, 8}  // admin_status
+	paosOper  = field{0x00, 3, 0}   // oper_status
+	paosAse   = field{0x04, 31, 31} // ase
+)
+
+// ptys_reg
+var (
+	ptysPort      = field{0x00, 23, 16} // local_port
+	ptysProtoMask = field{0x00, 2, 0}   // proto_mask
+	ptysExtCap    = field{0x08, 31, 0}  // ext_eth_proto_capability
+	ptysCap       = field{0x0c, 31, 0}  // eth_proto_capability
+	ptysExtAdmin  = field{0x14, 31, 0}  // ext_eth_proto_admin
+	ptysAdmin     = field{0x18, 31, 0}  // eth_proto_admin
+	ptysExtOper   = field{0x20, 31, 0}  // ext_eth_proto_oper
+	ptysOper      = field{0x24, 31, 0}  // eth_proto_oper
+)
+
+// ppcnt_reg
+var (
+	ppcntPort   = field{0x00, 23, 16} // local_port
+	ppcntGroup  = field{0x00, 5, 0}   // grp
+	ppcntPrioTc = field{0x04, 4, 0}   // prio_tc
+	ppcntSet    = area{0x08, 248}     // counter_set
+)
+
+// cmd_hca_cap
+var (
+	capLogMaxCqSz                = field{0x18, 23, 16} // log_max_cq_sz
+	capLogMaxCq                  = field{0x18, 4, 0}   // log_max_cq
+	capLogMaxEqSz                = field{0x1c, 31, 24} // log_max_eq_sz
+	capLogMaxMkey                = field{0x1c, 21, 16} // log_max_mkey
+	capLogMaxEq                  = field{0x1c, 3, 0}   // log_max_eq
+	capVportCounters             = field{0x30, 30, 30} // vport_counters
+	capVportGroupManager         = field{0x34, 31, 31} // vport_group_manager
+	capNicFlowTable              = field{0x34, 25, 25} // nic_flow_table
+	capEswitchManager            = field{0x34, 24, 24} // eswitch_manager
+	capPortType                  = field{0x34, 9, 8}   // port_type
+	capNumPorts                  = field{0x34, 7, 0}   // num_ports
+	capCqeVersion                = field{0x3c, 3, 0}   // cqe_version
+	capStridingRq                = field{0x40, 30, 30} // striding_rq
+	capCmdifChecksum             = field{0x40, 15, 14} // cmdif_checksum
+	capEthNetOffloads            = field{0x40, 3, 3}   // eth_net_offloads
+	capCqModeration              = field{0x44, 29, 29} // cq_moderation
+	capCqPeriodModeModify        = field{0x44, 28, 28} // cq_period_mode_modify
+	capCqPeriodStartFromCqe      = field{0x44, 20, 20} // cq_period_start_from_cqe
+	capUar4k                     = field{0x48, 31, 31} // uar_4k
+	capUarSz                     = field{0x48, 21, 16} // uar_sz
+	capBf                        = field{0x4c, 31, 31} // bf
+	capDriverVersion             = field{0x4c, 30, 30} // driver_version
+	capLogBfRegSize              = field{0x4c, 20, 16} // log_bf_reg_size
+	capMaxWqeSzSq                = field{0x50, 15, 0}  // max_wqe_sz_sq
+	capMaxWqeSzRq                = field{0x54, 15, 0}  // max_wqe_sz_rq
+	capLogMaxRq                  = field{0x6c, 28, 24} // log_max_rq
+	capLogMaxSq                  = field{0x6c, 20, 16} // log_max_sq
+	capLogMaxTir                 = field{0x6c, 12, 8}  // log_max_tir
+	capLogMaxTis                 = field{0x6c, 4, 0}   // log_max_tis
+	capLogMaxRqt                 = field{0x70, 20, 16} // log_max_rqt
+	capLogMaxRqtSize             = field{0x70, 12, 8}  // log_max_rqt_size
+	capLogMaxWqSz                = field{0x78, 4, 0}   // log_max_wq_sz
+	capLogMinStrideSzRq          = field{0x74, 20, 16} // log_min_stride_sz_rq
+	capLogMaxStrideSzRq          = field{0x74, 28, 24} // log_max_stride_sz_rq
+	capExtStrideNumRange         = field{0x74, 31, 31} // ext_stride_num_range
+	capLogUarPageSz              = field{0x90, 15, 0}  // log_uar_page_sz
+	capDeviceFrequencyKhz        = field{0x9c, 31, 0}  // device_frequency_khz
+	capSqTsFormat                = field{0x88, 31, 30} // sq_ts_format
+	capRqTsFormat                = field{0x88, 29, 28} // rq_ts_format
+	capMaxNumEqs                 = field{0x8c, 15, 0}  // max_num_eqs
+	capCqeCompression            = field{0xb4, 0, 0}   // cqe_compression
+	capMiniCqeRespStrideIndex    = field{0xb4, 3, 3}   // mini_cqe_resp_stride_index
+	capNicReceiveSteeringDiscard = field{0x68, 31, 31} // nic_receive_steering_discard
+	capUmrPtrRlky                = field{0x44, 15, 15} // umr_ptr_rlky
+	capLogMaxCurrentUcList       = field{0x7c, 4, 0}   // log_max_current_uc_list
+	capLogMaxCurrentMcList       = field{0x7c, 12, 8}  // log_max_current_mc_list
+	capReceiveDiscardVportDown   = field{0x68, 30, 30} // receive_discard_vport_down
+	capPageRequestDisable        = field{0x00, 25, 25} // page_request_disable
+	capLogMaxQp                  = field{0x10, 4, 0}   // log_max_qp
+	capOutOfSeqCnt               = field{0x30, 31, 31} // out_of_seq_cnt
+	capVnicEnvQueueCounters      = field{0x34, 27, 27} // vnic_env_queue_counters
+	capDisableLocalLbUc          = field{0x7c, 30, 30} // disable_local_lb_uc
+	capDisableLocalLbMc          = field{0x7c, 29, 29} // disable_local_lb_mc
+	capGeneralNotificationEvent  = field{0x38, 13, 13} // general_notification_event
+	capEthWqeTooSmall            = field{0x24, 13, 13} // eth_wqe_too_small
+	capVnicEnvCqOverrun          = field{0x24, 6, 6}   // vnic_env_cq_overrun
+)
+
+// per_protocol_networking_offload_caps
+var (
+	ethCapCsumCap                 = field{0x00, 31, 31} // csum_cap
+	ethCapVlanCap                 = field{0x00, 30, 30} // vlan_cap
+	ethCapWqeVlanInsert           = field{0x00, 24, 24} // wqe_vlan_insert
+	ethCapMaxLsoCap               = field{0x00, 20, 16} // max_lso_cap
+	ethCapWqeInlineMode           = field{0x00, 13, 12} // wqe_inline_mode
+	ethCapRssIndTblCap            = field{0x00, 11, 8}  // rss_ind_tbl_cap
+	ethCapRegUmrSq                = field{0x00, 7, 7}   // reg_umr_sq
+	ethCapEnhancedMultiPktSendWqe = field{0x00, 5, 5}   // enhanced_multi_pkt_send_wqe
+	ethCapTunnelStatelessVxlan    = field{0x00, 0, 0}   // tunnel_stateless_vxlan
+	ethCapSwp                     = field{0x04, 31, 31} // swp
+	ethCapSwpCsum                 = field{0x04, 30, 30} // swp_csum
+	ethCapSwpLso                  = field{0x04, 29, 29} // swp_lso
+	ethCapCqeChecksumFull         = field{0x04, 28, 28} // cqe_checksum_full
+	ethCapTunnelStatelessGeneveTx = field{0x04, 27, 27} // tunnel_stateless_geneve_tx
+	ethCapSelfLbEnModifiable      = field{0x00, 23, 23} // self_lb_en_modifiable
+)
+
+// flow_table_nic_cap
+var (
+	ftCapRx = area{0x40, 64} // flow_table_properties_nic_receive
+)
+
+// flow_table_prop_layout
+var (
+	ftPropFtSupport               = field{0x00, 31, 31} // ft_support
+	ftPropFlowCounter             = field{0x00, 29, 29} // flow_counter
+	ftPropFlowModifyEn            = field{0x00, 28, 28} // flow_modify_en
+	ftPropModifyRoot              = field{0x00, 27, 27} // modify_root
+	ftPropIdentifiedMissTableMode = field{0x00, 26, 26} // identified_miss_table_mode
+	ftPropFlowTableModify         = field{0x00, 25, 25} // flow_table_modify
+	ftPropLogMaxFtSize            = field{0x04, 29, 24} // log_max_ft_size
+	ftPropMaxFtLevel              = field{0x04, 7, 0}   // max_ft_level
+	ftPropLogMaxFtNum             = field{0x0c, 7, 0}   // log_max_ft_num
+	ftPropFtFieldSupport          = area{0x20, 16}      // ft_field_support
+)
+
+// flow_table_fields_supported
+var (
+	ftFieldOuterFrag       = field{0x00, 17, 17} // outer_frag
+	ftFieldOuterDmac       = field{0x00, 31, 31} // outer_dmac
+	ftFieldOuterEtherType  = field{0x00, 29, 29} // outer_ether_type
+	ftFieldOuterIpVersion  = field{0x00, 28, 28} // outer_ip_version
+	ftFieldOuterIpProtocol = field{0x00, 16, 16} // outer_ip_protocol
+)
+
+// eth_2819_cntrs_grp_data_layout
+var (
+	rfc2819DropEvents = wide{0x00} // ether_stats_drop_events_high
+	rfc2819Undersize  = wide{0x30} // ether_stats_undersize_pkts_high
+	rfc2819Oversize   = wide{0x38} // ether_stats_oversize_pkts_high
+	rfc2819Fragments  = wide{0x40} // ether_stats_fragments_high
+	rfc2819Jabbers    = wide{0x48} // ether_stats_jabbers_high
+)
+
+// eth_802_3_cntrs_grp_data_layout
+var (
+	ieeeTxFrames  = wide{0x00} // a_frames_transmitted_ok_high
+	ieeeRxFrames  = wide{0x08} // a_frames_received_ok_high
+	ieeeFcsErrors = wide{0x10} // a_frame_check_sequence_errors_high
+	ieeeTxOctets  = wide{0x20} // a_octets_transmitted_ok_high
+	ieeeRxOctets  = wide{0x28} // a_octets_received_ok_high
+)
+
+// eth_2863_cntrs_grp_data_layout
+var (
+	rfc2863InDiscards  = wide{0x10} // if_in_discards_high
+	rfc2863InErrors    = wide{0x18} // if_in_errors_high
+	rfc2863OutDiscards = wide{0x38} // if_out_discards_high
+)
+
+// Objects and limits of the command interface (Initialization Segment, Command
+// Interface chapters). Lengths in bytes.
+const (
+	cmdIfRev       = 5
+	cmdEntryType   = 0x07
+	cmdEntrySize   = 64
+	cmdInline      = 16
+	cmdBlockData   = 512
+	cmdBlockSize   = 576
+	cmdBlockStride = 1024 // blocks are aligned to this
+	cmdBlockNext   = 560
+	cmdBlockNum    = 568
+	cmdBlockToken  = 573
+	cmdBlockCtlSig = 574
+	cmdBlockSig    = 575
+)
+
+// Places in a command queue entry.
+const (
+	entryType     = 0
+	entryInLen    = 4
+	entryInPtr    = 8
+	entryIn       = 16
+	entryOut      = 32
+	entryOutPtr   = 48
+	entryOutLen   = 56
+	entryToken    = 60
+	entrySig      = 61
+	entryStatus   = 63 // delivery status << 1 | owner
+	entryOwnerBit = 1
+)
+
+// Registers of a UAR page and words of a doorbell record.
+const (
+	uarPageSize = 4096
+	uarCQArm    = 0x20
+	uarEQArm    = 0x40 // tells the consumer index and asks for an interrupt
+	uarEQUpdate = 0x48 // tells the consumer index only
+	uarSQ       = 0x800
+
+	recordRQ    = 0
+	recordSQ    = 1
+	recordCQ    = 0
+	recordCQArm = 1
+
+	eqnShift    = 24
+	cqArmSN     = 28
+	cqArmAny    = 0 << 24
+	indexMask24 = 0xffffff
+)
+
+// Operation modifiers.
+const (
+	pagesCantGive = 0
+	pagesGive     = 1
+	pagesTake     = 2
+
+	queryPagesBoot = 1
+	queryPagesInit = 2
+
+	capMax     = 0
+	capCurrent = 1
+
+	capGroupGeneral   = 0
+	capGroupEthernet  = 1
+	capGroupFlowTable = 7
+
+	regWrite = 0
+	regRead  = 1
+
+	vportOwn = 0
+)
+
+// Registers behind ACCESS_REG.
+const (
+	regPMTU           = 0x5003
+	regPTYS           = 0x5004
+	regPAOS           = 0x5006
+	regPPCNT          = 0x5008
+	regHostEndianness = 0x7004
+)
+
+// Counter groups of PPCNT.
+const (
+	ppcntIEEE8023 = 0x00
+	ppcntRFC2863  = 0x01
+	ppcntRFC2819  = 0x02
+)
+
+// Sizes of answers, in bytes, where the driver reads them whole.
+const (
+	vportCounterOutSize = 528
+	qCounterOutSize     = 256
+)
+
+// Values of context fields.
+const (
+	queueReset = 0 // SQ and RQ states
+	queueReady = 1
+	queueError = 3
+
+	wqCyclic    = 1
+	invalidLkey = 0x100 // ends a scatter list
+
+	portTypeEthernet = 1
+	portUp           = 1
+	portDown         = 2
+	protoEthernet    = 4
+
+	inlineNone  = 0
+	inlineL2    = 1
+	inlineIP    = 2
+	inlineTCP   = 3
+	inlineVport = 1 // wqe_inline_mode: ask the vport context
+
+	tirIndirect  = 1
+	hashToeplitz = 2
+	hashSrcIP    = 1 << 0
+	hashDstIP    = 1 << 1
+	hashSrcPort  = 1 << 2
+	hashDstPort  = 1 << 3
+	hashIPv6     = 1
+	hashUDP      = 1
+
+	tableNICReceive  = 0
+	missToTable      = 1
+	destTable        = 1
+	destTIR          = 2
+	actionForward    = 4
+	enableOuter      = 1 // match_criteria_enable: outer headers
+	vportListUC      = 0
+	vportListMC      = 1
+	timestampFree    = 0
+	timestampDefault = 1
+	timestampReal    = 2
+)
+
+// Event types (chapter Events).
+const (
+	eventComp        = 0x00
+	eventCQError     = 0x04
+	eventInternal    = 0x08
+	eventPortChange  = 0x09
+	eventCommand     = 0x0a
+	eventPageRequest = 0x0b
+	eventVportChange = 0x0d
+
+	portSubDown   = 1
+	portSubActive = 4
+)
+
+// WQE opcodes and control flags (chapter Work Queues).
+const (
+	wqeNOP   = 0x00
+	wqeSend  = 0x0a
+	wqeLSO   = 0x0e
+	wqeUMR   = 0x25
+	wqeMPSW  = 0x29 // enhanced multi-packet send
+	ctrlCQE  = 0x08 // fm_ce_se: always a completion
+	wqebb    = 64
+	segment  = 16 // one DS
+	maxDS    = 63
+	dsInline = 1 << 31
+
+	csumL3Inner = 0x10
+	csumL4Inner = 0x20
+	csumL3      = 0x40
+	csumL4      = 0x80
+	insertVLAN  = 0x8000
+)
+
+// CQE opcodes (chapter Completion Queues).
+const (
+	cqeReq     = 0x0
+	cqeRecv    = 0x2
+	cqeReqErr  = 0xd
+	cqeRespErr = 0xe
+	cqeInvalid = 0xf
+)
+
+// statusNames are the command statuses with the manual's short name and what it
+// says. Source: chapter Command Interface, table of statuses.
+var statusNames = map[uint8]string{
+	0x01: "INTERNAL_ERR",
+	0x02: "BAD_OP",
+	0x03: "BAD_PARAM",
+	0x04: "BAD_SYS_STATE",
+	0x05: "BAD_RESOURCE",
+	0x06: "RESOURCE_BUSY",
+	0x07: "NOT_READY",
+	0x08: "EXCEED_LIM",
+	0x09: "BAD_RES_STATE",
+	0x0a: "BAD_INDEX",
+	0x0f: "NO_RESOURCES",
+	0x10: "BAD_QP_STATE",
+	0x30: "BAD_PKT",
+	0x40: "BAD_SIZE_OUTSTANDING_CQES",
+	0x50: "BAD_INPUT_LEN",
+	0x51: "BAD_OUTPUT_LEN",
+}
+
+// deliveryNames are the delivery statuses of a command queue entry.
+var deliveryNames = map[uint8]string{
+	0x01: "SIGNATURE_ERR",
+	0x02: "TOKEN_ERR",
+	0x03: "BAD_BLOCK_NUMBER",
+	0x04: "BAD_OUTPUT_POINTER",
+	0x05: "BAD_INPUT_POINTER",
+	0x06: "INTERNAL_ERR",
+	0x07: "INPUT_LEN_ERR",
+	0x08: "OUTPUT_LEN_ERR",
+	0x09: "RESERVED_NOT_ZERO",
+	0x10: "BAD_CMD_TYPE",
+}
+
+// syndromeNames are the syndromes of error CQEs.
+var syndromeNames = map[uint8]string{
+	0x01: "local length error",
+	0x02: "local queue operation error",
+	0x04: "local protection error",
+	0x05: "flushed",
+	0x06: "memory window bind error",
+	0x10: "bad response error",
+	0x11: "local access error",
+	0x12: "remote invalid request",
+	0x13: "remote access error",
+	0x14: "remote operation error",
+	0x15: "transport retries exceeded",
+	0x16: "receiver-not-ready retries exceeded",
+	0x22: "aborted by the other side",
+}
+
+// nameOf looks n up and falls back to its number.
+func nameOf[K uint8 | uint16](names map[K]string, n K) string {
+	if s, ok := names[n]; ok {
+		return s
+	}
+	return fmt.Sprintf("%#x", n)
+}

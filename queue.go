@@ -1,0 +1,232 @@
+package main
+
+// queue.go owns the rings that we share with the device: work queues, completion
+// queues and event queues. Counters, ownership, doorbells. It does not know what
+// a packet is (rxpath.go, txpath.go) nor when to look (napi.go).
+// Manual: chapters Work Queues, Completion Queues, Event Queues, UAR.
+//
+// All counters run freely and wrap; the ring's mask gives the slot and the next
+// bit above it the owner bit of the lap. Who writes what: each ring has one
+// owner goroutine on our side; the device writes CQEs and EQEs and reads WQEs
+// and doorbell records.
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+	"unsafe"
+)
+
+// counter is a 64-bit number with one writer, read by anyone. It costs one store
+// an addition, so the data path adds once a poll, not once a packet.
+type counter struct{ v atomic.Uint64 }
+
+func (c *counter) add(n uint64) {
+	if n != 0 {
+		c.v.Store(c.v.Load() + n)
+	}
+}
+
+func (c *counter) get() uint64 { return c.v.Load() }
+
+// seg is one 16-byte segment of a WQE, a DS, as it lies in memory. Builders
+// return whole segments, so that no stale bit survives from the last lap.
+type seg struct{ a, b uint64 }
+
+// dataSeg points at n bytes at bus address addr.
+func dataSeg(n, lkey uint32, addr uint64) seg {
+	return seg{bits.ReverseBytes64(uint64(n)<<32 | uint64(lkey)), bits.ReverseBytes64(addr)}
+}
+
+// ctrlSeg starts a WQE: opcode, index of its first block, queue number, length
+// in segments, and the completion flags (fm_ce_se).
+func ctrlSeg(opcode uint8, index uint16, qpn uint32, ds uint8, flags uint8) seg {
+	return seg{
+		bits.ReverseBytes64(uint64(index)<<40 | uint64(opcode)<<32 | uint64(qpn)<<8 | uint64(ds)),
+		bits.ReverseBytes64(uint64(flags) << 32),
+	}
+}
+
+// segments views DMA memory as a ring of segments.
+func segments(m dmaMem) []seg {
+	return unsafe.Slice((*seg)(unsafe.Pointer(&m.b[0])), len(m.b)/segment)
+}
+
+// cqe is a completion queue entry of 64 bytes. All fields are big endian. tail
+// is loaded atomically: owner bit, opcode and WQE counter in one word; what
+// stands before it may be read after it.
+type cqe struct {
+	_         [2]byte
+	wqeID     uint16
+	_         [8]byte
+	hash      uint32
+	hashType  uint8
+	_         [3]byte
+	checksum  uint16
+	_         [6]byte
+	hdsExt    uint8 // l2_ok, l3_ok, l4_ok
+	headers   uint8 // l4_hdr_type[6:4] l3_hdr_type[3:2] has_vlan[0]
+	vlan      uint16
+	_         [12]byte
+	byteCount uint32
+	timestamp uint64
+	tail      uint64 // sop_drop_qpn, wqe_counter, signature, op_own
+}
+
+const cqeSize = 64
+
+// The overlay must have the manual's size.
+var _ = [1]struct{}{}[unsafe.Sizeof(cqe{})-cqeSize]
+
+// Parts of cqe.tail, as loaded on a little-endian machine.
+func tailOpcode(w uint64) uint8   { return uint8(w >> 60) }
+func tailOwner(w uint64) uint32   { return uint32(w >> 56 & 1) }
+func tailCounter(w uint64) uint16 { return bits.ReverseBytes16(uint16(w >> 32)) }
+
+// tailTag is the flow tag of a receive completion (24 bits).
+func tailTag(w uint64) uint32 { return bits.ReverseBytes32(uint32(w)) & indexMask24 }
+
+// be16word, be32word and be64word turn a big-endian field of an overlay, which
+// was loaded as a machine word.
+func be16word(v uint16) uint16 { return bits.ReverseBytes16(v) }
+func be32word(v uint32) uint32 { return bits.ReverseBytes32(v) }
+func be64word(v uint64) uint64 { return bits.ReverseBytes64(v) }
+
+// compQueue is a completion queue. Its owner is one goroutine.
+type compQueue struct {
+	cqes  []cqe
+	mask  uint32
+	log   uint8  // log2 of the number of entries
+	ci    uint32 // entries consumed; written by the owner
+	armSN uint32 // sequence number of arms; the device compares it
+	n     uint32 // CQN
+	rec   record
+	uar   []byte // its page of doorbell registers
+	buf   dmaMem
+}
+
+// newCompQueue prepares memory for 2^log entries, all of them the device's.
+func newCompQueue(mem *arena, log uint8, uar []byte) (*compQueue, error) {
+	buf, err := mem.alloc(cqeSize << log)
+	if err != nil {
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	rec, err := mem.newRecord()
+	if err != nil {
+		mem.free(buf)
+		return nil, fmt.Errorf("completion queue: %w", err)
+	}
+	q := &compQueue{buf: buf, rec: rec, log: log, mask: 1<<log - 1, uar: uar}
+	q.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&buf.b[0])), 1<<log)
+	q.reset()
+	return q, nil
+}
+
+// reset gives every entry back to the device. The queue must be idle.
+func (q *compQueue) reset() {
+	for i := range q.cqes {
+		atomic.StoreUint64(&q.cqes[i].tail, uint64(cqeInvalid<<4|1)<<56)
+	}
+	q.ci, q.armSN = 0, 0
+	q.rec.store(recordCQ, 0)
+	q.rec.store(recordCQArm, 0)
+}
+
+func (q *compQueue) free(mem *arena) {
+	mem.freeRecord(q.rec)
+	mem.free(q.buf)
+}
+
+// peek returns the next completion and its tail, or nil when there is none yet.
+func (q *compQueue) peek(ci uint32) (*cqe, uint64) {
+	e := &q.cqes[ci&q.mask]
+	w := atomic.LoadUint64(&e.tail)
+	if tailOwner(w) != ci>>q.log&1 || tailOpcode(w) == cqeInvalid {
+		return nil, 0
+	}
+	return e, w
+}
+
+// consumed publishes how far the owner has read. Once per poll.
+func (q *compQueue) consumed(ci uint32) {
+	q.ci = ci
+	q.rec.store(recordCQ, ci&indexMask24)
+}
+
+// arm asks for one event as soon as there is a completion beyond q.ci; when
+// there is one already the event comes at once.
+func (q *compQueue) arm() {
+	word := (q.armSN&3)<<cqArmSN | cqArmAny | q.ci&indexMask24
+	q.rec.store(recordCQArm, word)
+	regWrite64(q.uar, uarCQArm, uint64(word)<<32|uint64(q.n))
+}
+
+// fired notes that the event asked for has come.
+func (q *compQueue) fired() { q.armSN++ }
+
+// hwEvent is one entry of an event queue, decoded. arg and more depend on kind.
+type hwEvent struct {
+	kind uint8
+	sub  uint8
+	data [28]byte
+}
+
+// cqn is the completion queue that a completion or CQ error event is about.
+func (e hwEvent) cqn() uint32 {
+	if e.kind == eventComp {
+		return be32(e.data[:], 24) & indexMask24
+	}
+	return be32(e.data[:], 0) & indexMask24
+}
+
+const eqeSize = 64
+
+// eventQueue is an event queue. Its owner is one goroutine.
+type eventQueue struct {
+	buf  dmaMem
+	log  uint8
+	ci   uint32
+	n    uint32 // EQN
+	uar  []byte
+	page uint32 // UAR index of uar
+}
+
+func newEventQueue(mem *arena, log uint8, uar []byte, page uint32) (*eventQueue, error) {
+	buf, err := mem.alloc(eqeSize << log)
+	if err != nil {
+		return nil, fmt.Errorf("event queue: %w", err)
+	}
+	for off := eqeSize - 4; off < len(buf.b); off += eqeSize {
+		storeBE32(buf.b, off, 1) // the first lap's entries are the device's
+	}
+	return &eventQueue{buf: buf, log: log, uar: uar, page: page}, nil
+}
+
+func (q *eventQueue) free(mem *arena) { mem.free(q.buf) }
+
+// next returns the next event; ok is false when there is none.
+func (q *eventQueue) next() (ev hwEvent, ok bool) {
+	e := q.buf.b[(q.ci&(1<<q.log-1))*eqeSize:][:eqeSize]
+	if uint32(loadByte(e, eqeSize-1)&1) != q.ci>>q.log&1 {
+		return hwEvent{}, false
+	}
+	ev.kind, ev.sub = e[1], e[3]
+	copy(ev.data[:], e[32:60])
+	q.ci++
+	return ev, true
+}
+
+// arm tells how far we have read and asks for an interrupt at the next event,
+// at once when there is one already.
+func (q *eventQueue) arm() {
+	regWrite32(q.uar, uarEQArm, q.n<<eqnShift|q.ci&indexMask24)
+}
+
+// pages lists the bus addresses of the 4096-byte pages of m.
+func (m dmaMem) pages() []uint64 {
+	out := make([]uint64, len(m.b)/pageSize)
+	for i := range out {
+		out[i] = m.iova + uint64(i)*pageSize
+	}
+	return out
+}
