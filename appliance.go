@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,39 +22,27 @@ import (
 	"mlx5d/model"
 )
 
-// mode is one thing the appliance can do with packets.
-type mode struct {
-	name    string
-	inspect bool // looks into packets and prints a summary of them
-}
-
-var modes = []mode{
-	{"inspect", true},
-	{"rxdrop", false},
-}
-
-func modeNames() (names []string) {
-	for _, m := range modes {
-		names = append(names, m.name)
-	}
-	return names
+// onePort is a function that the appliance drives.
+type onePort struct {
+	dev      device
+	vf       bool
+	emulated *emulatedDevice // nil on hardware
+	nic      *nic
+	stats    *statReader
 }
 
 // appliance is one run.
 type appliance struct {
-	o        options
-	log      *slog.Logger
-	out      io.Writer
-	dev      device
-	emulated *emulatedDevice // nil on hardware
-	vf       bool
-	nic      *nic
-	stats    *statReader
-	work     []*inspectWork
-	capture  *captureFile
-	left     atomic.Int64  // packets until -count, when set
-	full     chan struct{} // closed by the worker that reaches -count
-	undo     undo
+	o       options
+	log     *slog.Logger
+	out     io.Writer
+	ports   []*onePort
+	mem     *arena         // shared by all ports
+	work    []*inspectWork // in mode inspect
+	capture *captureFile
+	left    atomic.Int64  // packets until -count, when set
+	full    chan struct{} // closed by the worker that reaches -count
+	undo    undo
 }
 
 // runAppliance does what o says until it is done or ctx ends, and prints the
@@ -65,63 +55,118 @@ func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Write
 			err = again
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDevice, a.openNIC, a.openCapture, a.start} {
+	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	begun := time.Now()
 	a.wait(ctx)
-	a.nic.stop()
+	for _, p := range a.ports {
+		p.nic.stop()
+	}
 	return a.report(time.Since(begun))
 }
 
-// openDevice opens what -pci or -emulate names.
-func (a *appliance) openDevice(context.Context) (err error) {
+// openDevices opens what -pci or -emulate names, and the memory for all.
+func (a *appliance) openDevices(context.Context) error {
+	var err error
 	if a.o.emulate {
-		wire, err := model.ParseWire(a.o.wire)
-		if err != nil {
-			return err
-		}
-		if a.emulated, err = openEmulated(model.Config{Profile: a.o.profile, Wire: wire}); err != nil {
-			return errors.Join(err, wire.Close())
-		}
-		a.dev = a.emulated
-		a.vf = a.emulated.virtual()
+		err = a.openEmulated()
 	} else {
-		if a.o.bind {
-			b, err := bindFunctions(realSysfs(), []string{a.o.pci})
-			if err != nil {
-				return err
-			}
-			a.undo.add("binding", func() error { return b.release(releaseTimeout) })
-		}
-		f, err := findFunction(realSysfs(), a.o.pci)
-		if err != nil {
-			return err
-		}
-		if a.dev, err = openVFIO(realSysfs(), a.o.pci); err != nil {
-			return err
-		}
-		a.vf = f.model.vf
+		err = a.openFunctions()
 	}
-	a.undo.add("device", a.dev.close)
+	if err != nil {
+		return err
+	}
+	a.mem = newArena(a.ports[0].dev)
+	a.undo.add("DMA memory", a.mem.close)
+	for _, p := range a.ports[1:] {
+		if err := a.mem.share(p.dev); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (a *appliance) openNIC(ctx context.Context) (err error) {
+func (a *appliance) openEmulated() error {
+	wire, err := model.ParseWire(a.o.wire)
+	if err != nil {
+		return err
+	}
+	d, err := openEmulated(model.Config{Profile: a.o.profile, Wire: wire})
+	if err != nil {
+		return errors.Join(err, wire.Close())
+	}
+	a.undo.add("device", d.close)
+	a.ports = append(a.ports, &onePort{dev: d, vf: d.virtual(), emulated: d})
+	return nil
+}
+
+func (a *appliance) openFunctions() error {
+	addresses := strings.Split(a.o.pci, ",")
+	if a.o.bind {
+		b, err := bindFunctions(realSysfs(), addresses)
+		if err != nil {
+			return err
+		}
+		a.undo.add("binding", func() error { return b.release(releaseTimeout) })
+	}
+	for _, address := range addresses {
+		f, err := findFunction(realSysfs(), address)
+		if err != nil {
+			return err
+		}
+		d, err := openVFIO(realSysfs(), address)
+		if err != nil {
+			return err
+		}
+		a.undo.add("device", d.close)
+		a.ports = append(a.ports, &onePort{dev: d, vf: f.model.vf})
+	}
+	return nil
+}
+
+func (a *appliance) openNICs(ctx context.Context) error {
+	for i, p := range a.ports {
+		if err := a.openNIC(ctx, i, p); err != nil {
+			return err
+		}
+	}
+	if a.o.mode != modeForward || len(a.ports) != 2 {
+		return nil
+	}
+	x, y := a.ports[0].nic, a.ports[1].nic
+	for i := range min(len(x.channels), len(y.channels)) {
+		if err := x.newForward(x.channels[i], y); err != nil {
+			return err
+		}
+		if err := y.newForward(y.channels[i], x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) {
 	o := a.o
-	a.nic, err = openNIC(ctx, a.dev, a.vf, openOptions{
-		wishes:   wishes{queues: o.queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, largest: o.mode == "inspect"},
+	queues := o.queues
+	if queues == 0 && len(a.ports) > 1 {
+		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
+	}
+	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
+		wishes:   wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, largest: o.mode == modeInspect},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
+		mem:      a.mem,
+		index:    i,
 	})
 	if err != nil {
 		return err
 	}
-	a.undo.add("NIC", a.nic.close)
-	a.stats = newStatReader(a.nic)
-	about, err := a.nic.describe()
+	a.undo.add("NIC", p.nic.close)
+	p.stats = newStatReader(p.nic)
+	about, err := p.nic.describe()
 	if err != nil {
 		return err
 	}
@@ -129,12 +174,31 @@ func (a *appliance) openNIC(ctx context.Context) (err error) {
 	return nil
 }
 
+// channels are those of all ports, in order; a queue's number for inspection and
+// capture is its place here.
+func (a *appliance) channels() (all []*channel) {
+	for _, p := range a.ports {
+		all = append(all, p.nic.channels...)
+	}
+	return all
+}
+
+// lossless reports whether every wire waits for us.
+func (a *appliance) lossless() bool {
+	for _, p := range a.ports {
+		if p.emulated == nil || !p.emulated.lossless() {
+			return false
+		}
+	}
+	return true
+}
+
 // openCapture opens -w FILE. A wire that waits for us is never dropped from.
 func (a *appliance) openCapture(context.Context) error {
 	if a.o.write == "" {
 		return nil
 	}
-	c, err := openCaptureFile(captureConfig{path: a.o.write, queues: a.nic.params.queues, snaplen: a.o.snaplen, wait: a.emulated != nil && a.emulated.lossless()})
+	c, err := openCaptureFile(captureConfig{path: a.o.write, queues: len(a.channels()), snaplen: a.o.snaplen, wait: a.lossless()})
 	if err != nil {
 		return err
 	}
@@ -145,21 +209,51 @@ func (a *appliance) openCapture(context.Context) error {
 
 // start gives the channels their work.
 func (a *appliance) start(context.Context) error {
-	handlers := make([]handler, len(a.nic.channels))
-	for i := range handlers {
-		w := &inspectWork{a: a, queue: i, scratch: make([]byte, a.nic.params.rxLayout.room())}
-		w.hardTime = a.nic.caps.rqTime == timestampReal
-		if a.o.mode == "inspect" {
-			w.inspector = newInspector(inspectConfig{flows: a.o.flows})
+	cpus := pinning(runtime.NumCPU(), len(a.channels()))
+	queue := 0
+	for _, p := range a.ports {
+		var handlers []handler
+		for _, c := range p.nic.channels {
+			h, err := a.handlerFor(p, c, queue)
+			if err != nil {
+				return err
+			}
+			handlers = append(handlers, h)
+			queue++
 		}
-		if a.capture != nil {
-			w.capture = a.capture.queue(i)
-		}
-		a.work = append(a.work, w)
-		handlers[i] = w
+		n := min(len(handlers), len(cpus))
+		p.nic.start(handlers, a.o.busy, cpus[:n])
+		cpus = cpus[n:]
 	}
-	a.nic.start(handlers, a.o.busy, pinning(runtime.NumCPU(), len(handlers)))
 	return nil
+}
+
+// handlerFor makes the handler of one channel, queue number queue of all.
+func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, error) {
+	switch a.o.mode {
+	case modeDrop:
+		return dropWork{}, nil
+	case modeForward:
+		return newForwardWork(), nil
+	case modeEcho:
+		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
+	case modeSend:
+		if most := min(p.nic.params.frame, pageSize); a.o.size <= etherHeader || a.o.size > most {
+			return nil, wishf("-size %d: %d to %d can be sent", a.o.size, etherHeader+1, most)
+		}
+		w, ok := newSendWork(c, [6]byte(p.nic.mac), a.o.size, a.allowed)
+		if !ok {
+			return nil, errors.New("no page for the frame to send")
+		}
+		return w, nil
+	}
+	w := &inspectWork{a: a, queue: queue, scratch: make([]byte, p.nic.params.rxLayout.room()),
+		inspector: newInspector(inspectConfig{flows: a.o.flows}), hardTime: p.nic.caps.rqTime == timestampReal}
+	if a.capture != nil {
+		w.capture = a.capture.queue(queue)
+	}
+	a.work = append(a.work, w)
+	return w, nil
 }
 
 // pinning chooses CPUs for n loops: one each while there are enough, else none
@@ -189,6 +283,9 @@ func (a *appliance) wait(ctx context.Context) {
 	}
 	tick := time.NewTicker(wireCheck)
 	defer tick.Stop()
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	rate := rateMeter{at: time.Now()}
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,67 +296,194 @@ func (a *appliance) wait(ctx context.Context) {
 			return
 		case <-usr1:
 			a.printStats()
+		case now := <-second.C:
+			if a.o.mode != modeInspect {
+				a.log.Info("rate", rate.update(now, a.traffic())...)
+			}
 		case <-tick.C:
-			if a.emulated != nil && a.emulated.m.WireDone() {
+			a.tellNotices()
+			if a.wireDone() {
 				return
 			}
 		}
 	}
 }
 
+// tellNotices logs what the NICs want an operator to know.
+func (a *appliance) tellNotices() {
+	for _, p := range a.ports {
+		for {
+			select {
+			case text := <-p.nic.notices:
+				a.log.Warn(text, "device", p.dev.name())
+				continue
+			default:
+			}
+			break
+		}
+	}
+}
+
+// wireDone reports whether every wire is emulated and has given all it had.
+func (a *appliance) wireDone() bool {
+	for _, p := range a.ports {
+		if p.emulated == nil || !p.emulated.m.WireDone() {
+			return false
+		}
+	}
+	return true
+}
+
+// wireDrops adds what an emulated wire itself could not carry.
+func (a *appliance) wireDrops(lost map[string]uint64) {
+	for _, p := range a.ports {
+		if p.emulated == nil {
+			continue
+		}
+		if w, ok := p.emulated.wire.(interface{ Dropped() uint64 }); ok {
+			lost["wire_dropped"] += w.Dropped()
+		}
+		if w, ok := p.emulated.wire.(interface{ Skipped() uint64 }); ok && w.Skipped() > 0 {
+			a.log.Warn("records that are not Ethernet were skipped", "records", w.Skipped())
+		}
+	}
+}
+
+// trafficCount is what went through all channels so far.
+type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint64 }
+
+func (a *appliance) traffic() (t trafficCount) {
+	for _, c := range a.channels() {
+		t.rxPackets += c.rx.stats.packets.get()
+		t.rxBytes += c.rx.stats.bytes.get()
+		for _, q := range c.sendQueues() {
+			t.txPackets += q.stats.packets.get()
+			t.txBytes += q.stats.bytes.get()
+			t.txDropped += q.stats.dropped.get()
+		}
+	}
+	return t
+}
+
+// rateMeter turns counts into rates since the last look.
+type rateMeter struct {
+	at   time.Time
+	last trafficCount
+}
+
+func (r *rateMeter) update(now time.Time, t trafficCount) []any {
+	sec := now.Sub(r.at).Seconds()
+	per := func(now, then uint64) uint64 { return uint64(float64(now-then) / max(sec, 1e-9)) }
+	out := []any{"rx_pps", per(t.rxPackets, r.last.rxPackets), "tx_pps", per(t.txPackets, r.last.txPackets),
+		"rx_packets", t.rxPackets, "tx_packets", t.txPackets}
+	r.at, r.last = now, t
+	return out
+}
+
 // printStats prints all counters in the form of ethtool -S.
 func (a *appliance) printStats() {
-	if err := a.stats.update(); err != nil {
-		a.log.Warn(err.Error())
+	for _, p := range a.ports {
+		if err := p.stats.update(); err != nil {
+			a.log.Warn(err.Error())
+		}
+		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()))
 	}
-	fmt.Fprint(a.out, formatStats(a.dev.name(), a.stats.read()))
 }
 
 // report prints the result. The channels have stopped.
 func (a *appliance) report(ran time.Duration) error {
-	if err := a.stats.update(); err != nil {
-		return err
-	}
-	lost := drops(a.stats.read())
-	if a.capture != nil {
-		if err := a.capture.close(); err != nil {
+	lost := map[string]uint64{}
+	for _, p := range a.ports {
+		if err := p.stats.update(); err != nil {
 			return err
 		}
+		for name, n := range drops(p.stats.read()) {
+			lost[name] += n
+		}
+	}
+	var written error
+	if a.capture != nil {
+		written = a.capture.close()
 		lost["writer_dropped"] = a.capture.dropped()
 	}
+	a.wireDrops(lost)
 	if err := a.printSummary(lost, ran); err != nil {
 		return err
 	}
 	if a.o.stats {
 		a.printStats()
 	}
-	if a.emulated != nil {
-		return a.emulated.wireError()
+	for _, p := range a.ports {
+		if p.emulated != nil && written == nil {
+			written = p.emulated.wireError()
+		}
 	}
-	return nil
+	return written
 }
 
-// printSummary prints what inspection saw, or what a mode without it counted.
+// printSummary prints what inspection saw, or what another mode counted.
 func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) error {
+	if a.o.mode != modeInspect {
+		return a.printCounts(lost, ran)
+	}
 	var parts []*summary
 	for _, w := range a.work {
-		parts = append(parts, w.summary())
+		parts = append(parts, w.inspector.summary())
 	}
 	s := mergeSummaries(parts...)
 	s.finish(lost, ran)
-	if !a.o.asJSON {
-		out := a.out
-		if a.o.write == "-" {
-			out = os.Stderr
+	return a.print(s, s.text)
+}
+
+// countSummary is the result of a mode that does not inspect.
+type countSummary struct {
+	Mode      string            `json:"mode"`
+	RxPackets uint64            `json:"rx_packets"`
+	RxBytes   uint64            `json:"rx_bytes"`
+	TxPackets uint64            `json:"tx_packets"`
+	TxBytes   uint64            `json:"tx_bytes"`
+	TxDropped uint64            `json:"tx_dropped"`
+	Drops     map[string]uint64 `json:"drops"`
+	DurationS float64           `json:"duration_s"`
+	RxPPS     float64           `json:"rx_pps"`
+	TxPPS     float64           `json:"tx_pps"`
+}
+
+func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
+	t := a.traffic()
+	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
+		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
+	if sec := ran.Seconds(); sec > 0 {
+		s.RxPPS, s.TxPPS = round(float64(t.rxPackets)/sec), round(float64(t.txPackets)/sec)
+	}
+	return a.print(s, func() string {
+		text := fmt.Sprintf("%s: received %d packets, %d bytes (%g packets/s), sent %d packets, %d bytes (%g packets/s) in %g s\n",
+			s.Mode, s.RxPackets, s.RxBytes, s.RxPPS, s.TxPackets, s.TxBytes, s.TxPPS, s.DurationS)
+		for _, l := range sortedCounts(s.Drops, len(s.Drops)) {
+			if l.Count > 0 {
+				text += fmt.Sprintf("  %s: %d\n", l.Name, l.Count)
+			}
 		}
-		_, err := io.WriteString(out, s.text())
+		return text
+	})
+}
+
+// print writes a result as JSON or, where nobody reads standard output, as text
+// beside the frames.
+func (a *appliance) print(v any, text func() string) error {
+	if a.o.asJSON {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.out, "%s\n", b)
 		return err
 	}
-	b, err := s.json()
-	if err != nil {
-		return err
+	out := a.out
+	if a.o.write == "-" {
+		out = os.Stderr
 	}
-	_, err = fmt.Fprintf(a.out, "%s\n", b)
+	_, err := io.WriteString(out, text())
 	return err
 }
 
@@ -267,17 +491,15 @@ func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) erro
 type inspectWork struct {
 	a         *appliance
 	queue     int
-	inspector *inspector // nil when packets are only counted
+	inspector *inspector
 	capture   *captureQueue
 	scratch   []byte // for frames in several fragments
 	hardTime  bool   // CQEs carry wall-clock time
-	packets   uint64
-	bytes     uint64
 }
 
 // handle inspects a batch.
 func (w *inspectWork) handle(c *channel, packets []packet) {
-	packets = packets[:w.allowed(len(packets))]
+	packets = packets[:w.a.allowed(len(packets))]
 	now := time.Now().UnixNano()
 	for i := range packets {
 		p := &packets[i]
@@ -286,12 +508,7 @@ func (w *inspectWork) handle(c *channel, packets []packet) {
 			meta.ts = realTime(p.timestamp)
 		}
 		b := c.rx.contiguous(p, w.scratch)
-		if w.inspector != nil {
-			w.inspector.packet(b, len(b), meta)
-		} else {
-			w.packets++
-			w.bytes += uint64(len(b))
-		}
+		w.inspector.packet(b, len(b), meta)
 		if w.capture != nil {
 			w.capture.put(b, len(b), meta)
 		}
@@ -299,32 +516,27 @@ func (w *inspectWork) handle(c *channel, packets []packet) {
 }
 
 // allowed is how many of n packets -count still lets through.
-func (w *inspectWork) allowed(n int) int {
-	if w.a.o.count == 0 {
+func (a *appliance) allowed(n int) int {
+	if a.o.count == 0 || n == 0 {
 		return n
 	}
-	after := w.a.left.Add(int64(-n))
+	after := a.left.Add(int64(-n))
 	if after > 0 {
 		return n
 	}
 	if after+int64(n) > 0 {
-		close(w.a.full) // this batch holds the last one
+		close(a.full) // this batch holds the last one
 	}
 	return int(max(after+int64(n), 0))
 }
 
-// idle flushes what waits for company.
-func (w *inspectWork) idle(*channel) {}
-
-// summary is what this channel saw. Its goroutine has ended.
-func (w *inspectWork) summary() *summary {
-	if w.inspector != nil {
-		return w.inspector.summary()
-	}
-	s := emptySummary()
-	s.Packets, s.Bytes, s.WireBytes = w.packets, w.bytes, w.bytes
-	return s
+// turn answers whoever asks for a summary of the running inspection.
+func (w *inspectWork) turn(*channel) int {
+	w.inspector.serve()
+	return 0
 }
+
+func (w *inspectWork) idle(*channel) {}
 
 // realTime converts a CQE's time stamp in real-time format (seconds in the upper
 // half, nanoseconds in the lower) to nanoseconds since 1970.

@@ -180,7 +180,7 @@ func newTxBench(mpw bool) (*txBench, error) {
 	if b.pool, err = newPagePool(r.nic.mem, 1, 2*len(b.frames)); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
-	r.u.add("pages", func() error { b.pool.free(r.nic.mem); return nil })
+	r.u.add("pages", func() error { b.pool.close(r.nic.mem); return nil })
 	b.q.home(b.pool)
 	if !mpw {
 		b.q.limit = 0
@@ -235,6 +235,7 @@ func (b *txBench) measure(sections int) (float64, error) {
 		b.settle()
 	}
 	b.drain()
+	b.q.publish()
 	packets := uint64(sections * len(b.frames))
 	if got := b.q.stats.packets.get() - before; got != packets {
 		return 0, fmt.Errorf("%d packets posted, %d counted", packets, got)
@@ -287,7 +288,7 @@ func wireFigures(on, off *txBench) []figure {
 		summarize("tx.wqe_bytes.off", "bytes/packet", per(s[1].WQEBytes, s[1].Packets)),
 		summarize("tx.ring_bytes.on", "bytes/packet", per(s[0].RingBytes, s[0].Packets)),
 		summarize("tx.ring_bytes.off", "bytes/packet", per(s[1].RingBytes, s[1].Packets)),
-		summarize("tx.doorbells_per_packet", "doorbells", per(s[0].Doorbells, s[0].Packets)),
+		summarize("tx.doorbells_per_packet", "doorbells", per(on.q.stats.doorbell.get(), on.q.stats.packets.get())),
 	}
 }
 
@@ -352,6 +353,7 @@ func lastLine(b []byte) string {
 
 // runBenchChild is the process that is counted.
 func runBenchChild(what string) error {
+	runtime.LockOSThread() // what else this process does is on other threads
 	name, n, _ := strings.Cut(what, ":")
 	sections, err := strconv.Atoi(n)
 	if err != nil {

@@ -18,9 +18,6 @@ import (
 
 const (
 	commandSlots = 32
-	// pageSlot is kept for MANAGE_PAGES, so that the device can always be given
-	// pages even when every other slot waits for just that.
-	pageSlot = commandSlots - 1
 	// commandTimeout is how long firmware may take. Linux waits as long.
 	commandTimeout = 60 * time.Second
 	// maxMessage bounds a message; the longest in use gives all init pages at once.
@@ -91,10 +88,13 @@ func newCommander(ctx context.Context, bar []byte, mem *arena, wait time.Duratio
 	if err := c.waitReady(ctx, wait, progress); err != nil {
 		return nil, err
 	}
-	if rev := segCmdRev.get(c.segment()); rev != cmdIfRev {
+	seg := c.segment()
+	switch rev := segCmdRev.get(seg); {
+	case be32(seg, 0) == ^uint32(0):
+		return nil, errDeviceLost
+	case rev != cmdIfRev:
 		return nil, fmt.Errorf("command interface revision %d, this driver speaks %d: update the card's firmware", rev, cmdIfRev)
 	}
-	seg := c.segment()
 	size, stride := segLogCmdqSize.get(seg), segLogCmdqStride.get(seg)
 	if size > 5 || stride != 6 {
 		return nil, fmt.Errorf("command queue of 2^%d entries of 2^%d bytes, this driver knows up to 2^5 of 2^6", size, stride)
@@ -188,8 +188,9 @@ func (c *commander) exec(in []byte, outLen int) ([]byte, error) {
 	return out, nil
 }
 
-// take waits for a free slot. It fails when firmware owes an answer for every
-// slot there is.
+// take waits for a free slot. The last is kept for MANAGE_PAGES, so that the
+// device can always be given pages even when every other slot waits for just
+// that. It fails when firmware owes an answer for every slot there is.
 func (c *commander) take(forPages bool) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,6 +199,9 @@ func (c *commander) take(forPages bool) (int, error) {
 		first, last = c.usable-1, c.usable-1
 	}
 	for {
+		if c.lost.Load() {
+			return 0, errDeviceLost
+		}
 		stuck := 0
 		for n := first; n <= last; n++ {
 			s := &c.slots[n]
@@ -368,11 +372,13 @@ func (c *commander) wait(n int, op uint16) error {
 }
 
 // abandon leaves slot n and its mailboxes to the device, which may still write
-// to them. take gives the slot out again only after the late answer.
+// to them. take gives the slot out again only after the late answer; whoever
+// waits in it must look again, since this slot may have been the last hope.
 func (c *commander) abandon(n int) {
 	c.mu.Lock()
 	c.slots[n].abandoned = true
 	c.mu.Unlock()
+	c.freed.Broadcast()
 }
 
 // collect copies the answer out of DMA memory. The chain is the one we built,

@@ -18,13 +18,7 @@ type device interface {
 	bar0() []byte
 	// readConfig reads len(p) bytes of configuration space at off.
 	readConfig(off int, p []byte) error
-	// iovaRanges lists the bus addresses that the IOMMU lets us use, ascending.
-	iovaRanges() []iovaRange
-	// mapDMA lets the device read and write mem at bus address iova.
-	// Both and the length are multiples of 4096.
-	mapDMA(mem []byte, iova uint64) error
-	// unmapDMA takes back what mapDMA gave, whole.
-	unmapDMA(iova, size uint64) error
+	dmaSpace
 	// vectors is the number of MSI-X vectors there are.
 	vectors() int
 	// enableVectors binds vectors 0..n-1 to eventfds and returns these. They are
@@ -39,9 +33,6 @@ type device interface {
 	// close unmaps, disables and gives back everything. It may be called once.
 	close() error
 }
-
-// iovaRange is one run of allowed bus addresses, both ends included.
-type iovaRange struct{ first, last uint64 }
 
 // errNoReset is returned by reset where there is no function reset.
 var errNoReset = errors.New("the function has no reset of its own")

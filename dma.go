@@ -38,6 +38,28 @@ const (
 	chunkSize = 16 * hugePageSize
 )
 
+// dmaSpace is what a device lets us map memory into.
+type dmaSpace interface {
+	// iovaRanges lists the bus addresses that the IOMMU lets us use, ascending.
+	iovaRanges() []iovaRange
+	// mapDMA lets the device read and write mem at bus address iova.
+	// Both and the length are multiples of 4096.
+	mapDMA(mem []byte, iova uint64) error
+	// unmapDMA takes back what mapDMA gave, whole.
+	unmapDMA(iova, size uint64) error
+}
+
+// iovaRange is one run of allowed bus addresses, both ends included.
+type iovaRange struct{ first, last uint64 }
+
+// sameSpace reports whether two devices stand behind one IOMMU container, so
+// that memory mapped for one is mapped for the other.
+func sameSpace(a, b dmaSpace) bool {
+	x, ok := a.(interface{ space() any })
+	y, also := b.(interface{ space() any })
+	return ok && also && x.space() == y.space()
+}
+
 // dmaMem is a run of whole pages: the same bytes seen by us and by the device.
 type dmaMem struct {
 	b    []byte
@@ -49,6 +71,15 @@ func (m dmaMem) slice(off, n int) dmaMem {
 	return dmaMem{m.b[off : off+n : off+n], m.iova + uint64(off)}
 }
 
+// pages lists the bus addresses of the 4096-byte pages of m.
+func (m dmaMem) pages() []uint64 {
+	out := make([]uint64, len(m.b)/pageSize)
+	for i := range out {
+		out[i] = m.iova + uint64(i)*pageSize
+	}
+	return out
+}
+
 // chunk is one mapping of the device, cut into page runs.
 type chunk struct {
 	mem  dmaMem
@@ -58,8 +89,9 @@ type chunk struct {
 type pageRun struct{ first, n int }
 
 // arena hands out DMA memory. It is for the control plane: it locks.
+// All devices that share it see the memory at the same bus addresses.
 type arena struct {
-	dev    device
+	devs   []dmaSpace
 	mu     sync.Mutex
 	chunks []*chunk
 	ranges []iovaRange // what of the allowed addresses is not used yet
@@ -70,8 +102,51 @@ type arena struct {
 }
 
 // newArena prepares an arena without memory; it grows when asked.
-func newArena(dev device) *arena {
-	return &arena{dev: dev, ranges: orderRanges(dev.iovaRanges())}
+func newArena(dev dmaSpace) *arena {
+	return &arena{devs: []dmaSpace{dev}, ranges: orderRanges(dev.iovaRanges())}
+}
+
+// share lets another device reach the arena's memory too. It must be called
+// before memory is handed out: the bus addresses are cut to what both allow.
+func (a *arena) share(dev dmaSpace) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.chunks) > 0 {
+		return errors.New("DMA memory is in use already and cannot be shared any more")
+	}
+	for _, d := range a.devs {
+		if sameSpace(d, dev) {
+			return nil // one mapping serves both
+		}
+	}
+	a.devs = append(a.devs, dev)
+	a.ranges = orderRanges(intersect(a.ranges, dev.iovaRanges()))
+	return nil
+}
+
+// intersect returns the addresses that are in both lists.
+func intersect(x, y []iovaRange) (out []iovaRange) {
+	for _, a := range x {
+		for _, b := range y {
+			if r := (iovaRange{max(a.first, b.first), min(a.last, b.last)}); r.first <= r.last {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// mapAll maps b for every device, or for none.
+func (a *arena) mapAll(b []byte, iova uint64) error {
+	for i, d := range a.devs {
+		if err := d.mapDMA(b, iova); err != nil {
+			for _, done := range a.devs[:i] {
+				err = errors.Join(err, done.unmapDMA(iova, uint64(len(b))))
+			}
+			return err
+		}
+	}
+	return nil
 }
 
 // orderRanges aligns the allowed ranges to huge pages and puts the part from
@@ -103,11 +178,14 @@ func orderRanges(in []iovaRange) []iovaRange {
 func (a *arena) takeIOVA(size uint64) (uint64, error) {
 	for i := range a.ranges {
 		r := &a.ranges[i]
-		if r.first <= r.last && r.last-r.first >= size-1 {
-			at := r.first
-			r.first += size
-			return at, nil
+		if r.first > r.last || r.last-r.first < size-1 {
+			continue
 		}
+		at := r.first
+		if r.first += size; r.first == 0 { // the range went up to the last address
+			r.first, r.last = 1, 0
+		}
+		return at, nil
 	}
 	return 0, fmt.Errorf("no room for %d MiB in the bus addresses that the IOMMU allows", size>>20)
 }
@@ -175,6 +253,19 @@ func (a *arena) free(m dmaMem) {
 	}
 }
 
+// freePage gives back one page of a longer run, found by its bus address.
+func (a *arena) freePage(iova uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.chunks {
+		if off := iova - c.mem.iova; iova >= c.mem.iova && off < uint64(len(c.mem.b)) {
+			c.give(pageRun{int(off / pageSize), 1})
+			a.inUse -= pageSize
+			return
+		}
+	}
+}
+
 // give puts a run back and joins it with its neighbours.
 func (c *chunk) give(r pageRun) {
 	i := sort.Search(len(c.free), func(i int) bool { return c.free[i].first > r.first })
@@ -191,10 +282,16 @@ func (c *chunk) give(r pageRun) {
 	}
 }
 
-// grow maps one more chunk of at least n bytes.
+// grow maps one more chunk of at least n bytes, and of no more where the bus
+// addresses are short.
 func (a *arena) grow(n int) (*chunk, error) {
-	size := max(chunkSize, (n+hugePageSize-1)&^(hugePageSize-1))
+	least := (n + hugePageSize - 1) &^ (hugePageSize - 1)
+	size := max(chunkSize, least)
 	iova, err := a.takeIOVA(uint64(size))
+	if err != nil && size > least {
+		size = least
+		iova, err = a.takeIOVA(uint64(size))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +299,7 @@ func (a *arena) grow(n int) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.dev.mapDMA(b, iova); err != nil {
+	if err := a.mapAll(b, iova); err != nil {
 		_ = unix.Munmap(b)
 		return nil, err
 	}
@@ -233,7 +330,10 @@ func (a *arena) close() error {
 	defer a.mu.Unlock()
 	var errs []error
 	for _, c := range a.chunks {
-		errs = append(errs, a.dev.unmapDMA(c.mem.iova, uint64(len(c.mem.b))), unix.Munmap(c.mem.b))
+		for _, d := range a.devs {
+			errs = append(errs, d.unmapDMA(c.mem.iova, uint64(len(c.mem.b))))
+		}
+		errs = append(errs, unix.Munmap(c.mem.b))
 	}
 	a.chunks, a.recs, a.pages = nil, nil, nil
 	return errors.Join(errs...)

@@ -19,7 +19,6 @@ type responder struct {
 
 const (
 	arpBytes        = etherHeader + 28
-	ipv6Header      = 40
 	icmpEchoRequest = 8
 	icmp6Echo       = 128
 	icmp6EchoReply  = 129
@@ -27,7 +26,6 @@ const (
 	icmp6Advertise  = 136
 	ipICMP          = 1
 	ipICMPv6        = 58
-	ethARP          = 0x0806
 	// adviceBytes is a neighbour advertisement with the link-layer option.
 	adviceBytes = etherHeader + ipv6Header + 24 + 8
 )

@@ -306,6 +306,17 @@ func (fw firmware) modifySQ(n, from, to uint32) error {
 	return fw.run(in)
 }
 
+// querySQ returns the state a send queue is in.
+func (fw firmware) querySQ(n uint32) (state uint32, err error) {
+	in := request(opQuerySQ, 0, 16)
+	cmdObject.set(in, n)
+	out, err := fw.exec(in, querySQOutCtx.off+querySQOutCtx.n)
+	if err != nil {
+		return 0, err
+	}
+	return sqcState.get(querySQOutCtx.in(out)), nil
+}
+
 // rqConfig is all that a receive queue is made from.
 type rqConfig struct {
 	wq        workQueue
@@ -355,6 +366,12 @@ func (fw firmware) createRQT(rqns []uint32) (uint32, error) {
 		putBE32(ctx, rqtcRqNum.off+4*i, n)
 	}
 	return fw.create(in)
+}
+
+// rssHash says what of a packet is hashed (rx_hash_field_select).
+type rssHash struct {
+	l3, l4 uint32
+	fields uint32
 }
 
 // createTIR makes a transport interface receive object that spreads packets

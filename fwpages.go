@@ -6,6 +6,7 @@ package main
 // Manual: chapter Firmware Pages (QUERY_PAGES, MANAGE_PAGES).
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 )
@@ -17,6 +18,9 @@ const reclaimBatch = 512
 // confused one must not take the machine's memory.
 const maxFirmwarePages = 1 << 20
 
+// maxGive bounds what is lent at once: all addresses stand in one message.
+const maxGive = (maxMessage - 16) / 8
+
 // firmwarePages is the book of lent pages. Opening and closing use it, and the
 // goroutine that serves firmware's requests.
 type firmwarePages struct {
@@ -24,7 +28,6 @@ type firmwarePages struct {
 	mem   *arena
 	mu    sync.Mutex
 	given map[uint64]uint32 // bus address -> function
-	at    []dmaMem          // runs that were given, to find memory by address
 }
 
 // provide gives firmware the pages it wants at a stage of bring-up.
@@ -39,11 +42,13 @@ func (p *firmwarePages) provide(stage uint16) error {
 	return p.give(function, n)
 }
 
-// give lends n pages in one command.
+// give lends n pages in one command. When firmware refuses them they are ours
+// again; when it does not answer it may use them any time, so they stay unused
+// until the device is closed.
 func (p *firmwarePages) give(function uint32, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n > maxFirmwarePages-len(p.given) {
+	if n > maxGive || n > maxFirmwarePages-len(p.given) {
 		return fmt.Errorf("firmware asks for %d pages beside the %d it has: refused", n, len(p.given))
 	}
 	run, err := p.mem.alloc(n * pageSize)
@@ -52,22 +57,29 @@ func (p *firmwarePages) give(function uint32, n int) error {
 	}
 	pages := run.pages()
 	if err := p.fw.givePages(function, pages); err != nil {
-		p.mem.free(run)
+		if refused := (*cmdError)(nil); errors.As(err, &refused) {
+			p.mem.free(run)
+		}
 		return err
 	}
 	for _, a := range pages {
 		p.given[a] = function
 	}
-	p.at = append(p.at, run)
 	return nil
 }
 
 // serve answers a page request event: n > 0 asks for pages, n < 0 offers some
 // back. A request that cannot be met is refused in words firmware knows.
 func (p *firmwarePages) serve(function uint32, n int) error {
-	if n < 0 {
-		_, err := p.take(function, min(-n, reclaimBatch))
-		return err
+	for left := -n; left > 0; {
+		got, err := p.take(function, min(left, reclaimBatch))
+		if err != nil || got == 0 {
+			return err
+		}
+		left -= got
+	}
+	if n <= 0 {
+		return nil
 	}
 	err := p.give(function, n)
 	if err != nil {
@@ -91,12 +103,7 @@ func (p *firmwarePages) take(function uint32, n int) (int, error) {
 			return 0, fmt.Errorf("firmware returned page %#x, which it was never given", a)
 		}
 		delete(p.given, a)
-		for _, run := range p.at {
-			if off := a - run.iova; a >= run.iova && off < uint64(len(run.b)) {
-				p.mem.free(run.slice(int(off), pageSize))
-				break
-			}
-		}
+		p.mem.freePage(a)
 	}
 	return len(pages), nil
 }

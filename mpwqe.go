@@ -1,8 +1,8 @@
 package main
 
-// mpwqe.go owns WQEs that carry many packets: the send session (enhanced
-// multi-packet send). It does not own what a session's packets have in common
-// (the eth segment, txpath.go) nor the ring's counters, which it moves forward.
+// mpwqe.go owns WQEs that carry many packets: which frames may share one (the send
+// session, enhanced multi-packet send) and its data segments. It does not own the
+// ring's counters and the segments in front (txpath.go).
 // Manual: chapter Send WQE, enhanced multi-packet WQE.
 //
 // A session is one control segment, one eth segment and then one data segment
@@ -11,48 +11,54 @@ package main
 // never padded with NOPs: what does not fit before the edge opens the next
 // session behind it.
 
+// txFrame is a frame to send, or a piece of one, in DMA memory. It holds no
+// pointer, so that bursts of it cost the garbage collector nothing.
+type txFrame struct {
+	addr uint64  // where the device finds it
+	eseg seg     // what shall be done to it; the zero value is nothing
+	size uint32  // bytes
+	page pageRef // given back when it has left; noPage when nobody waits
+	kind txKind
+}
+
+// txKind says what keeps a frame from sharing a WQE. The zero value is a frame
+// in one piece with nothing special about it.
+type txKind uint32
+
+const (
+	txMore  txKind = 1 << 0 // the next element is a further piece of this frame
+	txAlone txKind = 1 << 1 // wants a WQE of its own (a mark for TLS)
+	// txHeader is the length of the headers of a frame that the device shall cut
+	// into segments (LSO), in the upper 16 bits.
+	txHeaderShift = 16
+)
+
+// header is the length of the headers to repeat, 0 when the frame is sent as is.
+func (k txKind) header() uint32 { return uint32(k >> txHeaderShift) }
+
 // sessionLimit is how many packets fit: the length of a WQE has 6 bits and
 // counts 16-byte segments, two of which are not packets. Linux stops at 58.
 const sessionLimit = maxDS - 2
 
-// session posts frames from the front of a burst in one WQE and returns how many
-// it took, 0 when the ring is full. The first frame's kind must be 0.
-func (q *sendQueue) session(frames []txFrame, t *txTally) int {
-	at := q.pi & q.mask
-	blocks := min(q.mask+1-(q.pi-q.ci), q.mask+1-at)
-	if blocks == 0 {
-		return 0
+// fillSession writes the data segments of the session that the first frame opens
+// and remembers the pages, until a frame comes that cannot join. It returns the
+// number of frames and their bytes. out and refs are at least as long as frames.
+func fillSession(out []seg, refs []pageRef, frames []txFrame, lkey uint32) (n int, bytes uint64) {
+	out, refs = out[:len(frames)], refs[:len(frames)]
+	if len(frames) == 0 {
+		return 0, 0
 	}
-	room := min(blocks*segsPerBlock-2, q.limit)
-	w := q.segs[at*segsPerBlock:]
-	out := w[2 : 2+room]
-	if len(frames) > len(out) {
-		frames = frames[:len(out)]
-	}
-	eseg, lkey, bytes, head := frames[0].eseg, q.lkey, uint64(0), q.fhead
-	n := 0
-	for n < len(frames) && n < len(out) {
-		f := &frames[n]
-		if f.kind != 0 || f.eseg != eseg || f.size < etherHeader {
+	eseg := frames[0].eseg
+	for i := range frames {
+		f := &frames[i]
+		size := f.size
+		if f.eseg.a^eseg.a|f.eseg.b^eseg.b|uint64(f.kind) != 0 || size < etherHeader {
 			break
 		}
-		out[n] = dataSeg(f.size, lkey, f.addr)
-		q.refs[(head+uint32(n))&q.fmask] = f.page
-		bytes += uint64(f.size)
+		out[i] = dataSeg(size, lkey, f.addr)
+		refs[i] = f.page
+		bytes += uint64(size)
 		n++
 	}
-	if n == 0 {
-		return q.drop(frames[:1], t)
-	}
-	ds := uint32(n) + 2
-	w[0] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0)
-	w[1] = eseg
-	q.fhead = head + uint32(n)
-	q.last = q.pi
-	q.pi += (ds + segsPerBlock - 1) / segsPerBlock
-	t.packets += uint64(n)
-	t.shared += uint64(n)
-	t.bytes += bytes
-	t.blocks++
-	return n
+	return n, bytes
 }

@@ -68,10 +68,16 @@ type poller interface {
 	arm()
 	// idle is called when the loop is about to sleep.
 	idle()
+	// pending reports whether there is work whose end raises no event here.
+	pending() bool
 }
 
-// idleWait bounds a sleep, so that statistics of an idle channel stay fresh.
-const idleWait = 250 * time.Millisecond
+// idleWait bounds a sleep, so that statistics of an idle channel stay fresh;
+// pendingWait bounds it while a poll is the only way to see the end of work.
+const (
+	idleWait    = 250 * time.Millisecond
+	pendingWait = time.Millisecond
+)
 
 // napi is the loop of one channel.
 type napi struct {
@@ -94,33 +100,28 @@ func (n *napi) run(p poller) {
 		if p.poll(napiBudget) > 0 || n.busy {
 			continue
 		}
-		n.armAll(p)
+		p.arm()
+		n.eq.arm()
 		p.idle()
-		for n.vec.wait(idleWait) {
-			if n.wake() {
-				break
-			}
-			p.idle()
+		most := idleWait
+		if p.pending() {
+			most = pendingWait
 		}
+		n.vec.wait(most)
+		n.wake()
 	}
 	for p.poll(napiBudget) > 0 { // what came before the halt
 	}
+	p.idle()
 }
 
-func (n *napi) armAll(p poller) {
-	p.arm()
-	n.eq.arm()
-}
-
-// wake consumes the events that woke us; false when the sleep only timed out.
-func (n *napi) wake() bool {
-	woken := false
+// wake consumes the events that woke us and notes which queues they were for.
+func (n *napi) wake() {
 	for {
 		ev, ok := n.eq.next()
 		if !ok {
-			return woken
+			return
 		}
-		woken = true
 		for _, q := range n.cqs {
 			if ev.kind == eventComp && q.n == ev.cqn() {
 				q.fired()

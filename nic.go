@@ -75,12 +75,15 @@ type openOptions struct {
 	cpus         int
 	firmwareWait time.Duration
 	progress     func(string) // told about once a second while waiting
+	mem          *arena       // shared with other NICs; nil is one of our own
+	index        int          // among NICs that share memory
 }
 
 // nic is an open NIC.
 type nic struct {
 	dev      device
 	vf       bool
+	index    int // among NICs that share memory
 	mem      *arena
 	fw       firmware
 	caps     caps
@@ -98,6 +101,7 @@ type nic struct {
 	steering *steering
 	control  controlLoop
 	port     port
+	notices  chan string // what an operator should know; dropped when nobody reads
 	undo     undo
 	closed   sync.Once
 }
@@ -105,12 +109,16 @@ type nic struct {
 // channel is one receive and one send queue with all that drives them.
 type channel struct {
 	napi
+	n       *nic
 	index   int
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
 	tx      *sendQueue
+	forward *sendQueue // of another NIC, for what this channel receives; may be nil
+	peer    *nic       // that NIC
 	handler handler
+	turns   uint32
 	done    chan struct{} // closed when the loop has ended
 }
 
@@ -119,13 +127,16 @@ type channel struct {
 type handler interface {
 	// handle may use the packets until it returns.
 	handle(c *channel, packets []packet)
+	// turn is called once a poll, also when nothing came in; it returns how much
+	// it had to do by itself.
+	turn(c *channel) int
 	// idle is called before the channel sleeps.
 	idle(c *channel)
 }
 
 // openNIC brings the device up. On failure everything is taken back.
 func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, err error) {
-	n := &nic{dev: dev, vf: vf, mem: newArena(dev)}
+	n := &nic{dev: dev, vf: vf, mem: o.mem, index: o.index, notices: make(chan string, 64)}
 	defer func() {
 		if err != nil {
 			if again := n.undo.run(); again != nil && !errors.Is(err, errDeviceLost) {
@@ -170,7 +181,10 @@ func (n *nic) startDMA() error {
 	if err := n.dev.reset(); err != nil && !errors.Is(err, errNoReset) {
 		return fmt.Errorf("resetting the function: %w", err)
 	}
-	n.undo.add("DMA memory", n.mem.close)
+	if n.mem == nil {
+		n.mem = newArena(n.dev)
+		n.undo.add("DMA memory", n.mem.close)
+	}
 	if err := n.dev.setBusMaster(true); err != nil {
 		return fmt.Errorf("enabling DMA: %w", err)
 	}
@@ -411,7 +425,7 @@ func (n *nic) createChannels() error {
 }
 
 func (n *nic) newChannel(i int) (*channel, error) {
-	c := &channel{index: i, done: make(chan struct{})}
+	c := &channel{n: n, index: i, done: make(chan struct{})}
 	close(c.done)
 	var err error
 	if c.uarPage, c.uar, err = n.newUAR(); err != nil {
@@ -456,7 +470,7 @@ func (n *nic) newRX(c *channel) error {
 	if err != nil {
 		return err
 	}
-	q, err := newRecvQueue(n.mem, cq, c.index, p.rxLayout, p.logRQ, n.lkey, &n.undo)
+	q, err := newRecvQueue(n.mem, cq, n.index*maxQueues+c.index, p.rxLayout, p.logRQ, n.lkey, &n.undo)
 	if err != nil {
 		return err
 	}
@@ -477,32 +491,49 @@ func (n *nic) newRX(c *channel) error {
 	return nil
 }
 
-// newTX makes channel c's send queue and readies it.
-func (n *nic) newTX(c *channel) error {
+// newTX makes channel c's own send queue.
+func (n *nic) newTX(c *channel) (err error) {
+	c.tx, err = n.newSQ(c, c.rx.pool)
+	return err
+}
+
+// newForward gives channel c a send queue on another NIC, for what c receives.
+// It is c's goroutine that owns it.
+func (n *nic) newForward(c *channel, to *nic) (err error) {
+	c.peer = to
+	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool)
+	return err
+}
+
+// newSQ makes a send queue beside channel c, for frames of pool, and readies it.
+func (n *nic) newSQ(c *channel, pool *pagePool) (*sendQueue, error) {
 	p := &n.params
+	page, uar, err := n.newUAR()
+	if err != nil {
+		return nil, err
+	}
 	cq, err := n.newCQ(c, p.logTxCQ)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: c.uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw}, &n.undo)
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw}, &n.undo)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	q.n, err = n.fw.createSQ(sqConfig{
-		wq: workQueue{kind: wqCyclic, pd: n.pd, uar: c.uarPage, record: q.rec.mem.iova, logStride: 6,
+		wq: workQueue{kind: wqCyclic, pd: n.pd, uar: page, record: q.rec.mem.iova, logStride: 6,
 			logSize: p.logSQ, pages: q.buf.pages()},
 		cqn: cq.n, tis: n.tis, minInline: p.minInline, mpw: p.mpw, swp: n.caps.swp, tsFormat: n.caps.sqTime,
 	})
 	if err != nil {
-		return fmt.Errorf("send queue: %w", err)
+		return nil, fmt.Errorf("send queue: %w", err)
 	}
 	n.undo.add("send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
-		return fmt.Errorf("send queue: %w", err)
+		return nil, fmt.Errorf("send queue: %w", err)
 	}
-	q.home(c.rx.pool)
-	c.tx = q
-	return nil
+	q.home(pool)
+	return q, nil
 }
 
 // createSteering puts the channels behind flow tables. Nothing is let in yet.
@@ -580,15 +611,106 @@ func (c *channel) poll(budget int) int {
 			c.handler.handle(c, packets)
 		}
 		c.rx.finish()
-	} else if c.rx.stats.starved.get() != 0 {
+	} else if c.rx.short {
 		c.rx.finish() // pages may have come home since
 	}
-	return done + c.tx.complete(budget)
+	done += c.complete(c.n, c.tx, budget) + c.handler.turn(c)
+	if c.forward != nil {
+		done += c.complete(c.peer, c.forward, budget)
+	}
+	if c.turns++; c.turns%publishTurns == 0 {
+		c.publish()
+	}
+	return done
 }
+
+// sendQueues are those that the channel's goroutine owns.
+func (c *channel) sendQueues() []*sendQueue {
+	if c.forward == nil {
+		return []*sendQueue{c.tx}
+	}
+	return []*sendQueue{c.tx, c.forward}
+}
+
+// complete takes the completions of n's send queue q and recovers it from errors.
+func (c *channel) complete(n *nic, q *sendQueue, budget int) int {
+	done := q.complete(budget)
+	if q.failed {
+		n.recoverTX(q, q.cause.Error())
+	}
+	return done
+}
+
+// publishTurns is how many polls may pass before others see what was counted.
+const publishTurns = 16
+
+// publish makes the channel's counters visible and looks for a stalled queue.
+func (c *channel) publish() {
+	c.rx.publish()
+	c.n.watchTX(c.tx)
+	if c.forward != nil {
+		c.peer.watchTX(c.forward)
+	}
+}
+
+// watchTX publishes a send queue's counters and recovers it when it has stalled.
+func (n *nic) watchTX(q *sendQueue) {
+	q.publish()
+	if q.stalled(time.Now()) {
+		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
+	}
+}
+
+// pending reports whether a queue of another NIC owes completions, whose events
+// do not wake this channel.
+func (c *channel) pending() bool { return c.forward != nil && c.forward.mtail != c.forward.mhead }
 
 func (c *channel) arm() {
 	c.rx.cq.arm()
 	c.tx.cq.arm()
 }
 
-func (c *channel) idle() { c.handler.idle(c) }
+func (c *channel) idle() {
+	c.publish()
+	c.handler.idle(c)
+}
+
+// notify tells an operator, who may not listen.
+func (n *nic) notify(format string, a ...any) {
+	select {
+	case n.notices <- fmt.Sprintf(format, a...):
+	default:
+	}
+}
+
+// recoverTX resets a send queue: error state, reset, ready. It runs in the
+// goroutine that owns the queue; no other queue is touched.
+func (n *nic) recoverTX(q *sendQueue, why string) {
+	err := n.resetSQ(q)
+	q.reset()
+	if err == nil {
+		if err = n.fw.modifySQ(q.n, queueReset, queueReady); err == nil {
+			n.notify("send queue %#x: %s: reset", q.n, why)
+			return
+		}
+	}
+	n.notify("send queue %#x: %s: cannot be reset: %v", q.n, why, err)
+}
+
+// resetSQ takes a send queue to the reset state from whichever it is in.
+func (n *nic) resetSQ(q *sendQueue) error {
+	state, err := n.fw.querySQ(q.n)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifySQ(q.n, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		return n.fw.modifySQ(q.n, queueError, queueReset)
+	}
+	return nil
+}

@@ -36,24 +36,29 @@ func (r pageRef) page() uint32 { return uint32(r & pageMask) }
 // than can ever be lent at once.
 const pageBias = 1 << 30
 
-// rxPage is the record of one page. All but refs is the owner goroutine's.
+// The owner's part in a page, one word of pagePool.own: how many fragments its
+// own queues have, whether the receive queue holds it, whether it was lent.
+const (
+	ownOne  = 1
+	ownHeld = 1 << 30
+	ownLent = 1 << 31
+)
+
+// rxPage is what others have of a page. lent is the owner goroutine's.
 type rxPage struct {
 	refs atomic.Int32 // pageBias, less what others gave back, while lent
 	lent int32        // fragments lent to others since the page was taken
-	out  int32        // fragments lent to the owner's own queues
-	held int32        // 1 while the receive queue holds it
 }
-
-// busy reports whether a fragment is lent to anyone.
-func (p *rxPage) busy() bool { return p.lent|p.out != 0 }
 
 // pagePool is the memory of one channel. Only release may be called by others
 // than the owner goroutine.
 type pagePool struct {
 	mem   dmaMem
-	id    pageRef // upper 8 bits of every reference
+	id    pageRef  // upper 8 bits of every reference
+	own   []uint32 // the owner's part in each page; owner only
 	pages []rxPage
-	cache []uint32 // free pages; never grows beyond its capacity
+	cache []uint32 // free pages are the first free of it; owner only
+	free  int
 	ring  []atomic.Uint32
 	mask  uint32 // of ring
 	rhead uint32
@@ -63,11 +68,9 @@ type pagePool struct {
 
 // poolStats counts as mlx5e's rx_pp_ counters do. Written by the owner.
 type poolStats struct {
-	allocFast     counter // from the cache
-	allocEmpty    counter // cache and ring had nothing
-	refill        counter // pages taken over from the ring
-	recycleCached counter // given back by the owner, straight to the cache
-	released      counter // the owner's last use ended before a consumer's
+	allocEmpty counter // cache and ring had nothing
+	refill     counter // pages taken over from the ring
+	released   counter // the owner's last use ended before a consumer's
 }
 
 // newPagePool takes n pages of DMA memory for pool number id.
@@ -80,17 +83,26 @@ func newPagePool(mem *arena, id, n int) (*pagePool, error) {
 		return nil, fmt.Errorf("%d packet pages: %w", n, err)
 	}
 	ring := 1 << logCeil(n)
-	p := &pagePool{mem: m, id: pageRef(id) << 24, pages: make([]rxPage, n), cache: make([]uint32, 0, n),
+	p := &pagePool{mem: m, id: pageRef(id) << 24, own: make([]uint32, n), pages: make([]rxPage, n), cache: make([]uint32, n),
 		ring: make([]atomic.Uint32, ring), mask: uint32(ring - 1)}
-	for i := n - 1; i >= 0; i-- {
-		p.cache = append(p.cache, uint32(i))
+	for i := range uint32(n) {
+		p.put(uint32(n) - 1 - i)
 	}
 	return p, nil
 }
 
-// free gives the memory back. The device must not use it any more and no
+// close gives the memory back. The device must not use it any more and no
 // consumer may hold a fragment.
-func (p *pagePool) free(mem *arena) { mem.free(p.mem) }
+func (p *pagePool) close(mem *arena) { mem.free(p.mem) }
+
+// put makes page n free.
+func (p *pagePool) put(n uint32) {
+	p.cache[p.free] = n
+	p.free++
+}
+
+// busy reports whether a fragment of page n is lent to anyone.
+func (p *pagePool) busy(n uint32) bool { return p.own[n]&^ownHeld != 0 }
 
 // bytes is page n's memory from off to end.
 func (p *pagePool) bytes(n, off, end uint32) []byte {
@@ -105,20 +117,20 @@ func (p *pagePool) addr(n, off uint32) uint64 {
 
 // take returns a page that nobody holds, or false when all are out.
 func (p *pagePool) take() (uint32, bool) {
-	if len(p.cache) == 0 && !p.refill() {
+	if p.free == 0 && !p.refill() {
 		p.stats.allocEmpty.add(1)
 		return 0, false
 	}
-	n := p.cache[len(p.cache)-1]
-	p.cache = p.cache[:len(p.cache)-1]
-	p.pages[n].held = 1
+	p.free--
+	n := p.cache[p.free]
+	p.own[n] = ownHeld
 	return n, true
 }
 
 // refill moves what others gave back from the ring into the cache.
 func (p *pagePool) refill() bool {
 	moved := uint64(0)
-	for len(p.cache) < cap(p.cache) {
+	for p.free < len(p.cache) {
 		slot := &p.ring[p.rhead&p.mask]
 		n := slot.Load()
 		if n == 0 {
@@ -126,7 +138,7 @@ func (p *pagePool) refill() bool {
 		}
 		slot.Store(0)
 		p.rhead++
-		p.cache = append(p.cache, n-1)
+		p.put(n - 1)
 		moved++
 	}
 	p.stats.refill.add(moved)
@@ -138,42 +150,57 @@ func (p *pagePool) lend(n uint32) pageRef {
 	pg := &p.pages[n]
 	if pg.lent == 0 {
 		pg.refs.Store(pageBias)
+		p.own[n] |= ownLent
 	}
 	pg.lent++
 	return p.id | pageRef(n)
 }
 
 // lendOwn counts a fragment of page n that a queue of the same goroutine keeps
-// until returnOwn.
+// until returnAll.
 func (p *pagePool) lendOwn(n uint32) pageRef {
-	p.pages[n].out++
+	p.own[n] += ownOne
 	return p.id | pageRef(n)
 }
 
-// returnOwn ends what lendOwn began.
-func (p *pagePool) returnOwn(n uint32) {
-	pg := &p.pages[n]
-	pg.out--
-	if pg.out|pg.held == 0 {
-		p.settle(n, pg)
+// returnAll ends what lendOwn began, for a run of fragments. Those of other
+// pools, and noPage, are left out.
+func (p *pagePool) returnAll(refs []pageRef) {
+	own, cache, free, id := p.own, p.cache, p.free, uint32(p.id)
+	for _, r := range refs {
+		n := uint32(r) - id
+		if n >= uint32(len(own)) {
+			continue
+		}
+		left := own[n] - ownOne
+		own[n] = left
+		if left == 0 && uint(free) < uint(len(cache)) {
+			cache[free] = n
+			free++
+		} else if left == ownLent {
+			p.free = free
+			p.settle(n)
+			free = p.free
+		}
 	}
+	p.free = free
 }
 
 // giveBack is the receive queue's end of holding page n.
 func (p *pagePool) giveBack(n uint32) {
-	pg := &p.pages[n]
-	pg.held = 0
-	if pg.out == 0 {
-		p.settle(n, pg)
+	p.own[n] &^= ownHeld
+	if p.own[n]&^ownLent == 0 {
+		p.settle(n)
 	}
 }
 
 // settle ends the owner's part in a page.
-func (p *pagePool) settle(n uint32, pg *rxPage) {
+func (p *pagePool) settle(n uint32) {
+	pg := &p.pages[n]
 	lent := pg.lent
-	pg.lent = 0
+	pg.lent, p.own[n] = 0, 0
 	if lent == 0 || pg.refs.Add(lent-pageBias) == 0 {
-		p.cache = append(p.cache, n)
+		p.put(n)
 		return
 	}
 	p.stats.released.add(1)
@@ -192,5 +219,5 @@ func (p *pagePool) release(r pageRef) {
 // home is the number of pages that nobody holds; for checks at rest.
 func (p *pagePool) home() int {
 	p.refill()
-	return len(p.cache)
+	return p.free
 }

@@ -36,6 +36,17 @@ const (
 	channelEQLog = 7
 )
 
+// EtherTypes that the driver itself looks at.
+const (
+	ethIPv4 = 0x0800
+	ethARP  = 0x0806
+	ethVLAN = 0x8100
+	ethIPv6 = 0x86dd
+	ethQinQ = 0x88a8
+
+	ipv6Header = 40
+)
+
 // caps is what the driver wants to know of the device's capabilities.
 type caps struct {
 	ethernet   bool

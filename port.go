@@ -24,6 +24,9 @@ func (p port) largestMTU() (int, error) {
 		if err != nil {
 			return 0, fmt.Errorf("port MTU: %w", err)
 		}
+		if most < minMTU+hardMTU {
+			return 0, fmt.Errorf("port MTU: the port says that it takes %d bytes at most, no Ethernet port does: reset the card", most)
+		}
 		return most, nil
 	}
 	ctx, err := p.fw.queryVport()

@@ -52,6 +52,16 @@ func segments(m dmaMem) []seg {
 	return unsafe.Slice((*seg)(unsafe.Pointer(&m.b[0])), len(m.b)/segment)
 }
 
+// wqeBlock is one WQEBB.
+type wqeBlock [segsPerBlock]seg
+
+const segsPerBlock = wqebb / segment
+
+// blocks views the same memory as a ring of WQEBBs.
+func blocks(m dmaMem) []wqeBlock {
+	return unsafe.Slice((*wqeBlock)(unsafe.Pointer(&m.b[0])), len(m.b)/wqebb)
+}
+
 // cqe is a completion queue entry of 64 bytes. All fields are big endian. tail
 // is loaded atomically: owner bit, opcode and WQE counter in one word; what
 // stands before it may be read after it.
@@ -91,6 +101,32 @@ func tailTag(w uint64) uint32 { return bits.ReverseBytes32(uint32(w)) & indexMas
 func be16word(v uint16) uint16 { return bits.ReverseBytes16(v) }
 func be32word(v uint32) uint32 { return bits.ReverseBytes32(v) }
 func be64word(v uint64) uint64 { return bits.ReverseBytes64(v) }
+
+// cqeError is what an error completion says (manual: error CQE).
+type cqeError struct {
+	opcode    uint8 // cqeReqErr or cqeRespErr
+	syndrome  uint8
+	vendor    uint8
+	hardware  uint8 // hw_error_syndrome
+	hwType    uint8 // hw_syndrome_type
+	wqeOpcode uint8
+	queue     uint32 // QPN of the queue, 0 on an Ethernet receive queue
+	counter   uint16 // of the WQE
+}
+
+// decodeError reads an error completion; w is its tail.
+func decodeError(e *cqe, w uint64) cqeError {
+	v := be64word(e.timestamp) // the same 8 bytes carry syndromes in an error CQE
+	return cqeError{
+		opcode: tailOpcode(w), syndrome: uint8(v), vendor: uint8(v >> 8), hwType: uint8(v >> 16), hardware: uint8(v >> 24),
+		wqeOpcode: uint8(w), queue: tailTag(w), counter: tailCounter(w),
+	}
+}
+
+func (e cqeError) Error() string {
+	return fmt.Sprintf("%s (syndrome %#x, vendor %#x, hardware %#x/%#x), WQE index %#x, opcode %#x",
+		nameOf(syndromeNames, e.syndrome), e.syndrome, e.vendor, e.hardware, e.hwType, e.counter, e.wqeOpcode)
+}
 
 // compQueue is a completion queue. Its owner is one goroutine.
 type compQueue struct {
@@ -220,13 +256,4 @@ func (q *eventQueue) next() (ev hwEvent, ok bool) {
 // at once when there is one already.
 func (q *eventQueue) arm() {
 	regWrite32(q.uar, uarEQArm, q.n<<eqnShift|q.ci&indexMask24)
-}
-
-// pages lists the bus addresses of the 4096-byte pages of m.
-func (m dmaMem) pages() []uint64 {
-	out := make([]uint64, len(m.b)/pageSize)
-	for i := range out {
-		out[i] = m.iova + uint64(i)*pageSize
-	}
-	return out
 }

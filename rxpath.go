@@ -40,15 +40,34 @@ type rxFrag struct {
 	size uint16
 }
 
-// rxStats counts what a receive queue did. Written by the queue's owner.
+// rxStats counts what a receive queue did, by mlx5e's names. The owner adds to
+// its own tally and publishes that now and then.
 type rxStats struct {
 	packets   counter
 	bytes     counter
 	wqeErr    counter // error completions
-	oversize  counter // longer than the buffers, cut or dropped by us
-	polls     counter
-	doorbells counter // stores to the receive doorbell record
+	oversize  counter // longer than the buffers
 	starved   counter // bulks not posted for want of pages
+	doorbells counter // stores to the receive doorbell record
+	polls     counter
+}
+
+// rxTally is what has been counted and not yet published.
+type rxTally struct {
+	packets, bytes, wqeErr, oversize, starved, doorbells, polls uint64
+}
+
+// publish makes the tally visible to others.
+func (q *recvQueue) publish() {
+	t, s := &q.tally, &q.stats
+	s.packets.add(t.packets)
+	s.bytes.add(t.bytes)
+	s.wqeErr.add(t.wqeErr)
+	s.oversize.add(t.oversize)
+	s.starved.add(t.starved)
+	s.doorbells.add(t.doorbells)
+	s.polls.add(t.polls)
+	*t = rxTally{}
 }
 
 // recvQueue is one legacy cyclic receive queue. One goroutine owns it.
@@ -70,6 +89,8 @@ type recvQueue struct {
 	pool   *pagePool
 	batch  [napiBudget]packet
 	failed bool // an error completion was seen
+	short  bool // the last fill wanted pages that were not there
+	tally  rxTally
 	stats  rxStats
 }
 
@@ -92,7 +113,7 @@ func newRecvQueue(mem *arena, cq *compQueue, id int, layout rxLayout, log uint8,
 	if q.pool, err = newPagePool(mem, id, total+total/2); err != nil {
 		return nil, err
 	}
-	u.add("receive pages", func() error { q.pool.free(mem); return nil })
+	u.add("receive pages", func() error { q.pool.close(mem); return nil })
 	q.segs = segments(q.buf)
 	q.held = make([]uint32, total)
 	for i := range q.held {
@@ -138,12 +159,13 @@ func (q *recvQueue) ringMemory() int { return len(q.held) * pageSize }
 func (q *recvQueue) fill() {
 	bulk := uint32(q.layout.bulk)
 	from := q.posted
+	q.short = false
 	for q.posted-q.head+bulk <= q.mask+1 && q.post(q.posted&q.mask/bulk) {
 		q.posted += bulk
 	}
 	if q.posted != from {
 		q.rec.store(recordRQ, q.posted&0xffff)
-		q.stats.doorbells.add(1)
+		q.tally.doorbells++
 	}
 }
 
@@ -154,12 +176,13 @@ func (q *recvQueue) post(b uint32) bool {
 	changed := false
 	for i := first; i < first+q.pages; i++ {
 		n := q.held[i]
-		if n != noHold && !q.pool.pages[n].busy() {
+		if n != noHold && !q.pool.busy(n) {
 			continue
 		}
 		fresh, ok := q.pool.take()
 		if !ok {
-			q.stats.starved.add(1)
+			q.tally.starved++
+			q.short = true
 			return false // what was replaced so far is in held and is written next time
 		}
 		if n != noHold {
@@ -229,11 +252,11 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 	}
 	q.cq.consumed(ci)
 	q.head = head
-	q.stats.packets.add(uint64(n))
-	q.stats.bytes.add(size)
-	q.stats.wqeErr.add(errs)
-	q.stats.oversize.add(long)
-	q.stats.polls.add(1)
+	q.tally.packets += uint64(n)
+	q.tally.bytes += size
+	q.tally.wqeErr += errs
+	q.tally.oversize += long
+	q.tally.polls++
 	return q.batch[:n], done
 }
 
@@ -286,6 +309,12 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 		out[len(out)-1].kind = 0
 	}
 	return out
+}
+
+// roomy is p.b with room to grow up to the end of its fragment.
+func (q *recvQueue) roomy(p *packet) []byte {
+	fr := &q.frags[p.slot*uint32(q.layout.frags)]
+	return q.pool.bytes(q.held[fr.page], uint32(fr.off)+uint32(q.layout.headroom), uint32(fr.off)+uint32(fr.size))[:len(p.b)]
 }
 
 // fragment returns part i of a frame; part 0 is p.b.

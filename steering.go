@@ -19,21 +19,12 @@ import (
 	"net"
 )
 
-// rssHash says what of a packet is hashed (rx_hash_field_select).
-type rssHash struct {
-	l3, l4 uint32
-	fields uint32
-}
-
 const (
 	hashAddrs = hashSrcIP | hashDstIP
 	hashPorts = hashAddrs | hashSrcPort | hashDstPort
 
 	ipTCP = 6
 	ipUDP = 17
-
-	ethIPv4 = 0x0800
-	ethIPv6 = 0x86dd
 )
 
 // rssClass is one kind of traffic: what it matches in the spread table, and

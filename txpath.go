@@ -9,32 +9,36 @@ package main
 // and one doorbell for all. What was given back is known from the completion
 // alone: a mark remembers how far ring and frames were when it was asked for.
 
-import "fmt"
-
-// txFrame is a frame to send, or a piece of one, in DMA memory. It holds no
-// pointer, so that bursts of it cost the garbage collector nothing.
-type txFrame struct {
-	addr uint64  // where the device finds it
-	eseg seg     // what shall be done to it; the zero value is nothing
-	size uint32  // bytes
-	page pageRef // given back when it has left; noPage when nobody waits
-	kind txKind
-}
-
-// txKind says what keeps a frame from sharing a WQE. The zero value is a frame
-// in one piece with nothing special about it.
-type txKind uint32
-
-const (
-	txMore  txKind = 1 << 0 // the next element is a further piece of this frame
-	txAlone txKind = 1 << 1 // wants a WQE of its own (a mark for TLS)
-	// txHeader is the length of the headers of a frame that the device shall cut
-	// into segments (LSO), in the upper 16 bits.
-	txHeaderShift = 16
+import (
+	"fmt"
+	"time"
 )
 
-// header is the length of the headers to repeat, 0 when the frame is sent as is.
-func (k txKind) header() uint32 { return uint32(k >> txHeaderShift) }
+// txOffload is what the device shall do to a frame. The zero value is nothing.
+type txOffload struct {
+	csum     uint8  // csumL3, csumL4, csumL3Inner, csumL4Inner
+	mss      uint16 // payload of a segment; with a header length in the frame's kind
+	vlan     uint16 // tag to insert, when insert is set
+	insert   bool
+	swp      [4]uint8 // software parser: outer L4, outer L3, inner L4, inner L3, in 2-byte units
+	swpFlags uint8    // swpOuterUDP, swpOuterIPv6, swpInnerUDP, swpInnerIPv6
+	metadata uint32   // for flow tables; IPsec where a profile has it
+}
+
+// eseg is the eth segment that says so. Frames with equal segments may share a
+// WQE. A VLAN tag and inline headers exclude each other in a segment: with both
+// wanted the tag must stand in the headers.
+func (o txOffload) eseg() seg {
+	last := uint32(0)
+	if o.insert {
+		last = insertVLAN<<16 | uint32(o.vlan)
+	}
+	return seg{
+		be64word(uint64(o.swp[0])<<56 | uint64(o.swp[1])<<48 | uint64(o.swp[2])<<40 | uint64(o.swp[3])<<32 |
+			uint64(o.csum)<<24 | uint64(o.swpFlags)<<16 | uint64(o.mss)),
+		be64word(uint64(o.metadata)<<32 | uint64(last)),
+	}
+}
 
 // txMark remembers what a completion covers. Marks are in ring order.
 type txMark struct {
@@ -43,7 +47,9 @@ type txMark struct {
 	frames uint32 // frames posted until then
 }
 
-// txStats counts what a send queue did, by mlx5e's names. Written by the owner.
+// txStats counts what a send queue did, by mlx5e's names. The owner adds to its
+// own tally and publishes that now and then, so that a burst costs no locked
+// store a counter.
 type txStats struct {
 	packets  counter
 	bytes    counter
@@ -56,11 +62,31 @@ type txStats struct {
 	stopped  counter // bursts that the ring had no room for
 	dropped  counter // frames lost to an error of the queue or not fit to send
 	doorbell counter
+	recover  counter // resets after an error or a missing completion
 }
 
-// txTally is a burst's share of txStats, kept in locals until it is over.
+// txTally is what has been counted and not yet published.
 type txTally struct {
-	packets, bytes, blocks, shared, nops, dropped uint64
+	packets, bytes, blocks, shared, cqes, cqeErr, nops, bursts, stopped, dropped, recovered uint64
+}
+
+// publish makes the tally visible to others. Called when the owner goes idle and
+// every few polls.
+func (q *sendQueue) publish() {
+	t, s := &q.tally, &q.stats
+	s.packets.add(t.packets)
+	s.bytes.add(t.bytes)
+	s.blocks.add(t.blocks)
+	s.shared.add(t.shared)
+	s.cqes.add(t.cqes)
+	s.cqeErr.add(t.cqeErr)
+	s.nop.add(t.nops)
+	s.more.add(t.packets - min(t.packets, t.bursts))
+	s.stopped.add(t.stopped)
+	s.dropped.add(t.dropped)
+	s.doorbell.add(t.bursts)
+	s.recover.add(t.recovered)
+	*t = txTally{}
 }
 
 // sendConfig is what a send queue is made from.
@@ -74,7 +100,8 @@ type sendConfig struct {
 
 // sendQueue is one send queue. One goroutine owns it.
 type sendQueue struct {
-	segs   []seg // four a WQEBB
+	segs   []seg      // the ring by segments
+	wqes   []wqeBlock // the same by WQEBBs
 	mask   uint32
 	pi     uint32    // WQEBBs posted
 	ci     uint32    // WQEBBs known to be done
@@ -95,7 +122,11 @@ type sendQueue struct {
 	uar    []byte
 	cq     *compQueue
 	buf    dmaMem
-	failed bool
+	failed bool     // an error completion was seen; the queue waits for recovery
+	cause  cqeError // of that
+	seen   uint32   // completions at the last look of stalled
+	since  time.Time
+	tally  txTally
 	stats  txStats
 }
 
@@ -116,14 +147,12 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 		return nil, fmt.Errorf("send ring: %w", err)
 	}
 	u.add("doorbell record", func() error { mem.freeRecord(q.rec); return nil })
-	q.segs = segments(q.buf)
+	q.segs, q.wqes = segments(q.buf), blocks(q.buf)
 	return q, nil
 }
 
 // home names the pool whose owner is this queue's goroutine too.
 func (q *sendQueue) home(p *pagePool) { q.pool = p }
-
-const segsPerBlock = wqebb / segment
 
 // l2Inline is what inline mode L2 asks for: the header with one VLAN tag. It
 // fills the two bytes that the eth segment holds and one more segment.
@@ -133,37 +162,27 @@ const l2Inline = etherHeader + vlanTag
 // ring took; the caller keeps the rest. A frame that is not fit to send is
 // counted as dropped and its page given back.
 func (q *sendQueue) send(frames []txFrame) (took int) {
-	var t txTally
 	from := q.pi
 	for took < len(frames) {
 		n := 0
-		if frames[took].kind == 0 && q.limit > 0 {
-			n = q.session(frames[took:], &t)
-		} else {
-			n = q.single(frames[took:], &t)
+		switch rest := frames[took:]; {
+		case rest[0].kind != 0 || q.inline != inlineNone:
+			n = q.single(rest)
+		case q.limit > 0:
+			n = q.session(rest)
+		default:
+			n = q.plain(rest)
 		}
 		if n == 0 {
-			q.stats.stopped.add(1)
+			q.tally.stopped++
 			break
 		}
 		took += n
 	}
 	if q.pi != from {
 		q.ring()
-		q.stats.more.add(t.packets - min(t.packets, 1))
 	}
-	q.count(&t)
 	return took
-}
-
-// count adds a burst to the statistics.
-func (q *sendQueue) count(t *txTally) {
-	q.stats.packets.add(t.packets)
-	q.stats.bytes.add(t.bytes)
-	q.stats.blocks.add(t.blocks)
-	q.stats.shared.add(t.shared)
-	q.stats.nop.add(t.nops)
-	q.stats.dropped.add(t.dropped)
 }
 
 // ring asks for completion of the WQE posted last and tells the device: record,
@@ -175,7 +194,7 @@ func (q *sendQueue) ring() {
 	q.mhead++
 	q.rec.store(recordSQ, q.pi&0xffff)
 	regWrite64(q.uar, uarSQ, be64word(ctrl.a))
-	q.stats.doorbell.add(1)
+	q.tally.bursts++
 }
 
 // keep remembers a page until completion.
@@ -194,40 +213,128 @@ func pieces(frames []txFrame) int {
 	return 0 // the last piece is missing
 }
 
+// room is how many frames in one piece fit at least.
+func (q *sendQueue) room() int { return int(q.mask + 1 - (q.pi - q.ci)) }
+
+// sendOrDrop sends frames and drops what the ring has no room for.
+func (q *sendQueue) sendOrDrop(frames []txFrame) {
+	rest := frames[q.send(frames):]
+	for len(rest) > 0 {
+		n := max(pieces(rest), 1)
+		q.drop(rest[:n])
+		rest = rest[n:]
+	}
+}
+
+// window is how many of k frames can be posted back to back: contiguous blocks
+// of the ring at one block a frame, and contiguous places to remember pages.
+func (q *sendQueue) window(k int) (blocks uint32, frames int) {
+	at := q.pi & q.mask
+	blocks = min(q.mask+1-(q.pi-q.ci), q.mask+1-at)
+	return blocks, min(k, int(q.fmask+1-q.fhead&q.fmask))
+}
+
+// session posts frames from the front of a burst in one WQE and returns how many
+// it took, 0 when the ring is full. The first frame's kind must be 0.
+func (q *sendQueue) session(frames []txFrame) int {
+	blocks, k := q.window(len(frames))
+	if blocks == 0 {
+		return 0
+	}
+	w := q.segs[(q.pi&q.mask)*segsPerBlock:]
+	frames = frames[:min(k, int(min(blocks*segsPerBlock-2, q.limit)))]
+	n, bytes := fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey)
+	if n == 0 {
+		return q.drop(frames[:1])
+	}
+	ds := uint32(n) + 2
+	w[0] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0)
+	w[1] = frames[0].eseg
+	q.fhead += uint32(n)
+	q.last = q.pi
+	q.pi += (ds + segsPerBlock - 1) / segsPerBlock
+	q.tally.packets += uint64(n)
+	q.tally.shared += uint64(n)
+	q.tally.bytes += bytes
+	q.tally.blocks++
+	return n
+}
+
+// plain posts frames from the front of a burst, one WQE each, while they are in
+// one piece with nothing to inline. It returns how many, 0 when the ring is full.
+func (q *sendQueue) plain(frames []txFrame) int {
+	blocks, k := q.window(len(frames))
+	frames = frames[:min(k, int(blocks))]
+	if len(frames) == 0 {
+		return 0
+	}
+	wqes := q.wqes[q.pi&q.mask:][:len(frames)]
+	refs := q.refs[q.fhead&q.fmask:][:len(frames)]
+	ctrl, lkey, pi := ctrlSeg(wqeSend, 0, q.n, 3, 0), q.lkey, uint16(q.pi)
+	n, bytes := 0, uint64(0)
+	for i := range frames {
+		f := &frames[i]
+		size := f.size
+		if f.kind != 0 || size < etherHeader {
+			break
+		}
+		w := &wqes[i]
+		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(i)))<<8, 0}
+		w[1] = f.eseg
+		w[2] = dataSeg(size, lkey, f.addr)
+		refs[i] = f.page
+		bytes += uint64(size)
+		n++
+	}
+	if n == 0 {
+		return q.drop(frames[:1])
+	}
+	q.fhead += uint32(n)
+	q.pi += uint32(n)
+	q.last = q.pi - 1
+	q.tally.packets += uint64(n)
+	q.tally.bytes += bytes
+	return n
+}
+
 // single posts one frame in a WQE of its own. It returns the elements used, 0
 // when the ring is full.
-func (q *sendQueue) single(frames []txFrame, t *txTally) int {
+func (q *sendQueue) single(frames []txFrame) int {
 	n := pieces(frames)
 	if n == 0 {
-		return q.drop(frames, t)
+		return q.drop(frames)
 	}
 	head := &frames[0]
 	inline := q.inlineFor(head)
-	b := q.bytesOf(head, inline)
-	if head.size < etherHeader || uint32(len(b)) < inline || n > maxPieces {
-		return q.drop(frames[:n], t)
+	if head.size < etherHeader || n > maxPieces || inline > maxInline {
+		return q.drop(frames[:n])
 	}
-	ds := 2 + (max(inline, 2)-2+segment-1)/segment + uint32(n)
+	front := q.bytesOf(head, inline)
+	if uint32(len(front)) < inline {
+		return q.drop(frames[:n])
+	}
+	var room [maxInline + vlanTag]byte
+	eseg, hdr := inlined(room[:0], head.eseg, front)
+	ds := 2 + uint32(max(len(hdr), 2)-2+segment-1)/segment + uint32(n)
 	blocks := (ds + segsPerBlock - 1) / segsPerBlock
-	at, ok := q.reserve(blocks, t)
+	at, ok := q.reserve(blocks)
 	if !ok {
 		return 0
 	}
 	w := q.segs[at*segsPerBlock : (at+blocks)*segsPerBlock]
-	opcode, eseg := uint8(wqeSend), head.eseg
+	opcode := uint8(wqeSend)
 	if head.kind.header() > 0 {
 		opcode = wqeLSO
 	}
 	w[0] = ctrlSeg(opcode, uint16(q.pi), q.n, uint8(ds), 0)
-	s := uint32(2)
-	if inline > 0 {
-		eseg.b = be64word(be64word(eseg.b)&^0xffffffff | uint64(inline)<<16 | uint64(b[0])<<8 | uint64(b[1]))
-		for rest := b[2:]; len(rest) > 0; s++ {
+	w[1] = eseg
+	s := 2
+	if len(hdr) > 2 {
+		for rest := hdr[2:]; len(rest) > 0; s++ {
 			w[s] = bytesSeg(rest)
 			rest = rest[min(segment, len(rest)):]
 		}
 	}
-	w[1] = eseg
 	for i := range frames[:n] {
 		f, skip := &frames[i], uint32(0)
 		if i == 0 {
@@ -235,13 +342,30 @@ func (q *sendQueue) single(frames []txFrame, t *txTally) int {
 		}
 		w[s] = dataSeg(f.size-skip, q.lkey, f.addr+uint64(skip))
 		s++
-		t.bytes += uint64(f.size)
+		q.tally.bytes += uint64(f.size)
 		q.keep(f.page)
 	}
 	q.last = q.pi
 	q.pi += blocks
-	t.packets++
+	q.tally.packets++
 	return n
+}
+
+// inlined puts a frame's front into the eth segment and, in hdr, behind it. The
+// segment has no place for inline bytes and a tag to insert at once: such a tag
+// is put into the bytes.
+func inlined(hdr []byte, eseg seg, front []byte) (seg, []byte) {
+	if len(front) == 0 {
+		return eseg, hdr
+	}
+	last := uint32(be64word(eseg.b))
+	hdr = append(hdr, front[:12]...)
+	if last&(insertVLAN<<16) != 0 {
+		hdr = append(hdr, ethVLAN>>8, ethVLAN&0xff, byte(last>>8), byte(last))
+	}
+	hdr = append(hdr, front[12:]...)
+	eseg.b = be64word(be64word(eseg.b)&^0xffffffff | uint64(len(hdr))<<16 | uint64(hdr[0])<<8 | uint64(hdr[1]))
+	return eseg, hdr
 }
 
 // maxPieces is how many pieces a frame may have: what fits behind the longest
@@ -255,9 +379,47 @@ func (q *sendQueue) inlineFor(f *txFrame) uint32 {
 		return f.kind.header()
 	case q.inline == inlineNone:
 		return 0
-	default:
+	case q.inline == inlineL2:
 		return l2Inline
 	}
+	front := min(f.size-min(f.size, 1), maxInline)
+	return max(l2Inline, headerLength(q.bytesOf(f, front), q.inline))
+}
+
+// maxInline bounds the headers that are looked at: Ethernet with two tags, IPv6
+// with extensions, TCP with options.
+const maxInline = 192
+
+// headerLength is how much of b the headers take that an inline mode wants: up
+// to layer 3 (inlineIP) or layer 4 (inlineTCP). What cannot be told apart is
+// taken as layer 2 alone.
+func headerLength(b []byte, mode uint8) uint32 {
+	at := etherHeader
+	if len(b) < at {
+		return 0
+	}
+	kind := be16(b, 12)
+	for range 2 {
+		if (kind == ethVLAN || kind == ethQinQ) && len(b) >= at+vlanTag {
+			kind = be16(b, at+2)
+			at += vlanTag
+		}
+	}
+	l4 := uint8(0)
+	switch {
+	case kind == ethIPv4 && len(b) >= at+20:
+		l4 = b[at+9]
+		at += int(b[at]&0xf) * 4
+	case kind == ethIPv6 && len(b) >= at+ipv6Header:
+		l4 = b[at+6]
+		at += ipv6Header
+	}
+	if mode == inlineTCP && l4 == ipTCP && len(b) >= at+20 {
+		at += int(b[at+12]>>4) * 4
+	} else if mode == inlineTCP && l4 == ipUDP && len(b) >= at+8 {
+		at += 8
+	}
+	return uint32(min(at, len(b)))
 }
 
 // bytesOf is the first n bytes of a frame, or nothing when the frame has no more
@@ -272,7 +434,7 @@ func (q *sendQueue) bytesOf(f *txFrame, n uint32) []byte {
 
 // reserve returns the place of a WQE of so many blocks that does not cross the
 // ring's edge; NOPs fill what remains before it.
-func (q *sendQueue) reserve(blocks uint32, t *txTally) (at uint32, ok bool) {
+func (q *sendQueue) reserve(blocks uint32) (at uint32, ok bool) {
 	at = q.pi & q.mask
 	skip := uint32(0)
 	if left := q.mask + 1 - at; left < blocks {
@@ -285,17 +447,17 @@ func (q *sendQueue) reserve(blocks uint32, t *txTally) (at uint32, ok bool) {
 		q.segs[(q.pi&q.mask)*segsPerBlock] = ctrlSeg(wqeNOP, uint16(q.pi), q.n, 1, 0)
 		q.last = q.pi
 		q.pi++
-		t.nops++
+		q.tally.nops++
 	}
 	return q.pi & q.mask, true
 }
 
 // drop gives back what cannot be sent.
-func (q *sendQueue) drop(frames []txFrame, t *txTally) int {
+func (q *sendQueue) drop(frames []txFrame) int {
 	for i := range frames {
-		q.giveBackOne(frames[i].page)
+		q.pool.returnAll([]pageRef{frames[i].page})
 	}
-	t.dropped++
+	q.tally.dropped++
 	return len(frames)
 }
 
@@ -312,7 +474,9 @@ func (q *sendQueue) complete(budget int) int {
 		m := &q.marks[q.mtail&q.mask]
 		if tailOpcode(w) != cqeReq || tailCounter(w) != m.first {
 			errs++
-			q.failed = true
+			if !q.failed {
+				q.failed, q.cause = true, decodeError(e, w) // the first is the cause, what follows is flushed
+			}
 			continue
 		}
 		q.mtail++
@@ -323,24 +487,56 @@ func (q *sendQueue) complete(budget int) int {
 	if done == 0 {
 		return 0
 	}
-	q.stats.cqes.add(uint64(done))
-	q.stats.cqeErr.add(errs)
+	q.tally.cqes += uint64(done)
+	q.tally.cqeErr += errs
 	q.cq.consumed(ci)
 	return done
 }
 
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
-	for i := q.ftail; i != end; i++ {
-		q.giveBackOne(q.refs[i&q.fmask])
+	for q.ftail != end {
+		at := q.ftail & q.fmask
+		n := min(end-q.ftail, q.fmask+1-at)
+		q.pool.returnAll(q.refs[at : at+n])
+		q.ftail += n
 	}
-	q.ftail = end
 }
 
-func (q *sendQueue) giveBackOne(r pageRef) {
-	if r != noPage && r&^pageMask == q.pool.id {
-		q.pool.returnOwn(r.page())
+// txTimeout is how long a completion may be missing. Linux waits 15 seconds; an
+// appliance that forwards wants to know sooner.
+const txTimeout = 5 * time.Second
+
+// stalled reports whether the queue waits for a completion and has seen none for
+// txTimeout. A queue that is only full of frames that go out slowly has not
+// stalled: its completions come.
+func (q *sendQueue) stalled(now time.Time) bool {
+	if q.mtail == q.mhead || q.seen != q.mtail || q.since.IsZero() {
+		q.seen, q.since = q.mtail, now
+		return false
 	}
+	return now.Sub(q.since) >= txTimeout
+}
+
+// reset empties the queue after the device has let go of it: outstanding frames
+// are counted as dropped and their pages given back, and the ring starts anew.
+func (q *sendQueue) reset() {
+	ci := q.cq.ci
+	for {
+		e, _ := q.cq.peek(ci)
+		if e == nil {
+			break
+		}
+		ci++
+	}
+	q.tally.cqes += uint64(ci - q.cq.ci)
+	q.cq.consumed(ci)
+	q.tally.dropped += uint64(q.fhead - q.ftail)
+	q.giveBack(q.fhead)
+	q.pi, q.ci, q.last, q.mhead, q.mtail = 0, 0, 0, 0, 0
+	q.failed, q.since = false, time.Time{}
+	q.rec.store(recordSQ, 0)
+	q.tally.recovered++
 }
 
 // bytesSeg is a segment of 16 bytes as they are, zero behind the end of b.

@@ -440,6 +440,9 @@ func (v *vfioDevice) readCommand() (uint16, error) {
 // putLE16 writes in the byte order of configuration space.
 func putLE16(b []byte, v uint16) { b[0], b[1] = byte(v), byte(v>>8) }
 
+// space identifies the container behind which the function's memory is mapped.
+func (v *vfioDevice) space() any { return v.group }
+
 func (v *vfioDevice) name() string            { return v.info.addr }
 func (v *vfioDevice) bar0() []byte            { return v.bar }
 func (v *vfioDevice) iovaRanges() []iovaRange { return slices.Clone(v.ranges) }

@@ -25,7 +25,7 @@ func (s ringShape) build() (ring, *refusal) {
 	switch {
 	case s.logPage > 31:
 		return r, badParam(codeRange, "buffer pages of 2^%d bytes", s.logPage)
-	case r.offset%(1<<min(s.logStride, 6)) != 0:
+	case r.offset%(1<<s.logStride) != 0:
 		return r, badParam(synPageOffset, "buffer starts %d bytes into its page", r.offset)
 	case n > uint64(len(s.pas)/8):
 		return r, refuse(statBadInLen, codeLength, "%d page addresses for a buffer of %d pages", len(s.pas)/8, n)
@@ -310,8 +310,6 @@ func (d *Device) checkWQ(w []byte) *refusal {
 		return badParam(codeRange, "2^%d work requests", wqLogWqSz.get(w))
 	case wqDbrAddr.get(w)%8 != 0 || wqDbrAddr.get(w) == 0:
 		return badParam(codeAlign, "doorbell record at %#x", wqDbrAddr.get(w))
-	case d.pds.get(wqPd.u32(w)) == nil:
-		return noObject("PD", wqPd.u32(w))
 	}
 	return nil
 }
@@ -353,13 +351,18 @@ func (d *Device) cmdCreateSQ(in, out []byte) *refusal {
 	if no != nil {
 		return no
 	}
-	done := d.cqs.get(sqcCqn.u32(c))
-	t := d.tises.get(sqcTisNum0.u32(c))
+	done, p := d.cqs.get(sqcCqn.u32(c)), d.pds.get(wqPd.u32(w))
+	var t []uint32 // none: a queue for work that sends nothing
+	if sqcTisLstSz.on(c) {
+		t = []uint32{sqcTisNum0.u32(c)}
+	}
 	switch {
 	case done == nil:
 		return noObject("CQ", sqcCqn.u32(c))
-	case t == nil:
-		return noObject("TIS", sqcTisNum0.u32(c))
+	case p == nil:
+		return noObject("PD", wqPd.u32(w))
+	case t != nil && d.tises.get(t[0]) == nil:
+		return noObject("TIS", t[0])
 	case d.sqs.full():
 		return tooMany("sq", d.sqs.live)
 	}
@@ -378,7 +381,7 @@ func (d *Device) cmdCreateSQ(in, out []byte) *refusal {
 	}
 	q := d.sqs.add(func(n uint32) *sq {
 		return &sq{
-			n: n, ring: r, cqn: done.n, tis: []uint32{t.n}, uar: u.n,
+			n: n, ring: r, cqn: done.n, tis: t, uar: u.n,
 			pd:        wqPd.u32(w),
 			dbr:       wqDbrAddr.get(w),
 			mpw:       sqcAllowMultiPktSendWqe.on(c),
@@ -390,12 +393,21 @@ func (d *Device) cmdCreateSQ(in, out []byte) *refusal {
 		}
 	})
 	done.users++
-	t.refs++
+	d.holdTIS(q, 1)
 	u.refs++
-	d.pds.get(q.pd).refs++
+	p.refs++
 	d.resetSQ(q)
 	outNumber.set(out, uint64(q.n))
 	return nil
+}
+
+// holdTIS counts that a send queue refers to its TIS, up or down.
+func (d *Device) holdTIS(q *sq, by int) {
+	for _, n := range q.tis {
+		if t := d.tises.get(n); t != nil {
+			t.refs += by
+		}
+	}
 }
 
 // checkSQ checks a context against the capabilities.
@@ -404,7 +416,7 @@ func (d *Device) checkSQ(c []byte) *refusal {
 	switch {
 	case sqcState.get(c) != sqRST:
 		return badParam(codeState, "a send queue is created in state RST, not %d", sqcState.get(c))
-	case sqcTisLstSz.get(c) != 1:
+	case sqcTisLstSz.get(c) > 1:
 		return badParam(codeRange, "%d TIS: 1 is the most", sqcTisLstSz.get(c))
 	case sqcHairpin.on(c) || sqcHairpinPeerRq.on(c) || sqcHairpinPeerVhca.on(c) || sqcNonWire.on(c):
 		return badParam(codeCapability, "hairpin")
@@ -442,8 +454,10 @@ func (d *Device) cmdQuerySQ(in, out []byte) *refusal {
 	sqcTsFormat.set(c, uint64(q.tsFormat))
 	sqcUserIndex.set(c, uint64(q.userIndex))
 	sqcCqn.set(c, uint64(q.cqn))
-	sqcTisLstSz.set(c, 1)
-	sqcTisNum0.set(c, uint64(q.tis[0]))
+	sqcTisLstSz.set(c, uint64(len(q.tis)))
+	for _, t := range q.tis {
+		sqcTisNum0.set(c, uint64(t))
+	}
 	w := sqcWq.in(c)
 	putWQ(w, &q.ring, wqCyclic, q.pd, q.dbr)
 	wqUarPage.set(w, uint64(q.uar))
@@ -508,9 +522,7 @@ func (d *Device) cmdDestroySQ(in, _ []byte) *refusal {
 	if c := d.cqs.get(q.cqn); c != nil {
 		c.users--
 	}
-	if t := d.tises.get(q.tis[0]); t != nil {
-		t.refs--
-	}
+	d.holdTIS(q, -1)
 	if u := d.uars.get(q.uar); u != nil {
 		u.refs--
 	}

@@ -88,6 +88,11 @@ func (d *Device) bufferRQ(q *rq, c, w []byte) *refusal {
 	default:
 		return badParam(codeRange, "memory type %d", rqcMemRqType.get(c))
 	}
+	// Without a protection domain no memory key fits: right for a queue that
+	// never gets a buffer.
+	if wqPd.on(w) && d.pds.get(wqPd.u32(w)) == nil {
+		return noObject("PD", wqPd.u32(w))
+	}
 	if no := d.checkWQ(w); no != nil {
 		return no
 	}
@@ -249,6 +254,10 @@ func (d *Device) cmdCreateRMP(in, out []byte) *refusal {
 	case typ != wqCyclic && typ != wqLinkedList:
 		return badParam(codeCapability, "work queue type %d in a pool", typ)
 	}
+	p := d.pds.get(wqPd.u32(w))
+	if p == nil {
+		return noObject("PD", wqPd.u32(w))
+	}
 	no := d.checkWQ(w)
 	if no == nil {
 		no = d.checkReceiveWQ(w)
@@ -263,7 +272,7 @@ func (d *Device) cmdCreateRMP(in, out []byte) *refusal {
 	m := d.rmps.add(func(n uint32) *rmp {
 		return &rmp{n: n, ring: r, dbr: wqDbrAddr.get(w), pd: wqPd.u32(w), wqType: uint8(typ)}
 	})
-	d.pds.get(m.pd).refs++
+	p.refs++
 	outNumber.set(out, uint64(m.n))
 	return nil
 }

@@ -50,7 +50,7 @@ func (d *Device) cmdCreateFlowTable(in, out []byte) *refusal {
 	case ftxReformatEn.on(c) || ftxDecapEn.on(c) || ftxSwOwner.on(c) || ftxTerminationTable.on(c) || ftxRtcValid.on(c):
 		return badParam(codeCapability, "reformat, software ownership or termination")
 	}
-	next, no := d.missTable(c, kind, ftxLevel.u8(c), able)
+	next, no := d.missTable(c, kind, ftxLevel.u8(c))
 	if no != nil {
 		return no
 	}
@@ -64,15 +64,17 @@ func (d *Device) cmdCreateFlowTable(in, out []byte) *refusal {
 }
 
 // missTable checks the miss action of a table of this type and level. The
-// table it leads to is nil for the default action.
-func (d *Device) missTable(c []byte, kind, level uint8, able []byte) (*flowTable, *refusal) {
+// table it leads to is nil for the default action. identified_miss_table_mode
+// is about changing it later: Linux names the next table at creation on every
+// firmware.
+func (d *Device) missTable(c []byte, kind, level uint8) (*flowTable, *refusal) {
 	action := ftxTableMissAction.get(c)
 	if action == missDefault {
 		return nil, nil
 	}
 	next := d.tables.get(ftxTableMissId.u32(c))
 	switch {
-	case action != missForward || !ftpIdentifiedMissTableMode.on(able):
+	case action != missForward:
 		return nil, badParam(codeCapability, "miss action %d", action)
 	case next == nil || next.kind != kind:
 		return nil, noObject("flow table of this type", ftxTableMissId.u32(c))
@@ -108,10 +110,10 @@ func (d *Device) cmdModifyFlowTable(in, _ []byte) *refusal {
 	}
 	able, c := d.tableCap(t.kind), modifyTableCtx.in(in)
 	sel := modifyTableModifyFieldSelect.get(in)
-	if sel != modifyMissTable || !ftpFlowTableModify.on(able) {
+	if sel != modifyMissTable || !ftpFlowTableModify.on(able) || !ftpIdentifiedMissTableMode.on(able) {
 		return badParam(codeCapability, "field select %#x", sel)
 	}
-	next, no := d.missTable(c, t.kind, t.level, able)
+	next, no := d.missTable(c, t.kind, t.level)
 	if no != nil {
 		return no
 	}

@@ -148,8 +148,6 @@ func (d *Device) cmdModifyTIR(in, _ []byte) *refusal {
 	}
 	mask, c := modifyTIRBitmask.in(in), modifyTIRCtx.in(in)
 	switch {
-	case tirMaskSelfLbEn.on(mask) && !d.eth(ethSelfLbEnModifiable):
-		return badParam(codeCapability, "loopback blocking can't be changed")
 	case tirMaskPacketMerge.on(mask) && tircPacketMergeMask.on(c) && !d.eth(ethLroCap):
 		return badParam(codeCapability, "packet merge mask %#x", tircPacketMergeMask.get(c))
 	case tirMaskHash.on(mask) && t.direct:
@@ -161,7 +159,9 @@ func (d *Device) cmdModifyTIR(in, _ []byte) *refusal {
 		}
 		t.setHash(c)
 	}
-	if tirMaskSelfLbEn.on(mask) {
+	// Firmware that cannot block loopback ignores the wish: Linux asks for it
+	// at every start, after a warning.
+	if tirMaskSelfLbEn.on(mask) && d.eth(ethSelfLbEnModifiable) {
 		t.selfLB = tircSelfLbBlock.u8(c)
 	}
 	if tirMaskPacketMerge.on(mask) {

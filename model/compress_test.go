@@ -121,7 +121,11 @@ func TestCompression(t *testing.T) {
 				}
 				require.Zero(t, c1.session.n, "nothing waits for the next turn")
 			}
-			require.Less(t, r1.d.work.pci[PCICQEWrite].Ops, r2.d.work.pci[PCICQEWrite].Ops/2)
+			limit := r2.d.work.pci[PCICQEWrite].Ops / 2
+			if striding {
+				limit = limit * 3 / 2 // sessions end with the WQE, of 16 strides here
+			}
+			require.Less(t, r1.d.work.pci[PCICQEWrite].Ops, limit)
 			require.Equal(t, r2.d.stats.RxDelivered, r1.d.stats.RxDelivered)
 			require.False(t, c1.failed)
 		}

@@ -82,6 +82,7 @@ func newRig(t testing.TB) *rig {
 	d.port.adminUp, d.port.operUp, d.port.mtu = true, true, 10240
 	d.vport.promiscAll = true
 	d.vport.minInline = 0
+	ftpModifyRoot.set(d.tableCap(tableNICRX), 0) // the root is the lowest level
 	return r
 }
 

@@ -509,7 +509,13 @@ func (d *Device) Step() bool {
 		return false
 	}
 	work := d.releaseAnswers(now)
-	if rung := d.takeWord(barCmdDoorbell); rung != 0 {
+	// What a host stored before it rang for a command comes before the command:
+	// the last arm of a queue must not be met after the queue's end.
+	rung := d.takeWord(barCmdDoorbell)
+	if d.hca.phase == phaseReady {
+		work = d.takeDoorbells() || work
+	}
+	if rung != 0 {
 		d.keepQueueShape()
 		d.ringCommands(rung)
 		work = true
@@ -517,7 +523,6 @@ func (d *Device) Step() bool {
 	if d.hca.phase != phaseReady {
 		return work
 	}
-	work = d.takeDoorbells() || work
 	work = d.pollRecords() || work
 	work = d.cqTimers(now) || work
 	return d.pollReceive(now, stepBudget) || work
@@ -669,4 +674,12 @@ func (t *table[T]) each(visit func(*T)) {
 	for _, v := range t.list {
 		visit(v)
 	}
+}
+
+// WireDone reports whether no frame will ever come again and none of those that
+// came is left undelivered.
+func (d *Device) WireDone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.Wire != nil && d.cfg.Wire.Done()
 }

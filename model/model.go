@@ -433,7 +433,7 @@ type vport struct {
 	txMulti    counterPair
 	txBroad    counterPair
 	steerMiss  uint64 // no flow entry led to a queue
-	filtered   uint64 // destination address not ours and not promiscuous
+	filtered   uint64 // of these: destination address not ours and not promiscuous
 	ruleDrops  uint64 // a flow entry said drop
 }
 

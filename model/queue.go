@@ -476,11 +476,3 @@ func (d *Device) pollRecords() bool {
 	}
 	return did
 }
-
-// flushCQ puts c back to how it was created.
-func (d *Device) flushCQ(c *cq) {
-	c.pi, c.armed, c.pending, c.failed = 0, false, 0, false
-	c.due = time.Time{}
-	c.session = compression{}
-	c.run = cqRun{onTimer: c.run.onTimer}
-}

@@ -93,6 +93,9 @@ func (d *Device) pollReceive(now time.Time, budget int) bool {
 	}
 	d.work.now = now
 	lossless := w.Lossless()
+	if d.learnTables(); lossless && !d.work.steer.open {
+		return false // nothing could be received yet
+	}
 	did := false
 	for range budget {
 		f := w.Peek(now)
@@ -115,6 +118,7 @@ func (d *Device) receive(f []byte, lossless bool) bool {
 	if !d.addressed(f) {
 		d.countPort(f)
 		d.vport.filtered++
+		d.vport.steerMiss++
 		return true
 	}
 	w := &d.work
@@ -139,12 +143,9 @@ func (d *Device) receive(f []byte, lossless bool) bool {
 	return true
 }
 
-// mustWait reports whether a frame can't be delivered yet: there is no receive
-// table at all, or a queue it goes to has no buffer.
+// mustWait reports whether a frame can't be delivered yet: a queue it goes to
+// has no buffer.
 func (d *Device) mustWait(verdict walkVerdict, f []byte) bool {
-	if d.work.steer.root == nil {
-		return true
-	}
 	if verdict != walkHit {
 		return false
 	}
@@ -154,7 +155,7 @@ func (d *Device) mustWait(verdict walkVerdict, f []byte) bool {
 		if x.frame != nil {
 			b = x.frame
 		}
-		if !d.ready(x.rq, x.rq.length(b)) {
+		if x.sure = d.ready(x.rq, x.rq.length(b)); !x.sure {
 			x.rq.starved = true
 			return true
 		}
@@ -374,7 +375,7 @@ func (d *Device) deliver(x *rxDest, f []byte) deliverResult {
 		d.work.frame = f
 	}
 	c := d.cqs.get(q.cqn)
-	if c == nil || c.failed || !d.ready(q, len(f)) {
+	if c == nil || c.failed || !x.sure && !d.ready(q, len(f)) {
 		return deliverNoBuffer
 	}
 	w, _ := d.recvWQ(q)
@@ -481,7 +482,7 @@ func (d *Device) deliverWhole(q *rq, w *recvWQ, c *cq, e *[cqeSize]byte, f []byt
 func (d *Device) deliverStrides(q *rq, w *recvWQ, c *cq, e *[cqeSize]byte, f []byte) deliverResult {
 	need, total := q.strides(len(f)), uint32(1)<<q.logStrides
 	if need > total || need > 1<<fillerBit-1 {
-		return deliverBadBuffer // longer than a whole WQE: it takes no stride
+		return deliverNoBuffer // longer than a whole WQE: it takes no stride
 	}
 	at := q.position(w)
 	b := d.ringEntry(w.ring, at)
@@ -649,14 +650,10 @@ func l4Kind(b []byte, h *l3Header) uint8 {
 // verify sums the IP packet once: all is the ones'-complement sum of what its
 // length covers, ok the checksums that are right.
 func verify(b []byte, h *l3Header) (all uint16, ok uint8) {
-	body := h.l3 + h.l3Len
-	if h.l4 != 0 {
-		body = h.l4
-	}
-	body = min(body, h.end)
+	body := min(h.l3+h.l3Len, h.end)
 	head, rest := sum(b[h.l3:body]), sum(b[body:h.end])
 	all = fold(head + rest)
-	if h.version == 6 || fold(sum(b[h.l3:h.l3+h.l3Len])) == 0xffff {
+	if h.version == 6 || fold(head) == 0xffff {
 		ok = okL3
 	}
 	if h.l4 == 0 || h.short {

@@ -19,14 +19,17 @@ type register struct {
 	read  func(d *Device, b []byte) *refusal
 	write func(d *Device, b []byte) *refusal
 	vf    bool // a virtual function may write it
+	// shared belongs to the port, not to a virtual function: its write is
+	// accepted, as every driver start writes it, and changes nothing.
+	shared bool
 }
 
 // registers lists all. Linux names and numbers are those of reg_id.
 var registers = []register{
 	{id: regHostEndianness, name: "HOST_ENDIANNESS", read: zeroRegister, write: acceptRegister, vf: true},
 	{id: regPTYS, name: "PTYS", port: ptysLocalPort, read: (*Device).readPTYS, write: (*Device).writePTYS},
-	{id: regPMTU, name: "PMTU", port: pmtuLocalPort, read: (*Device).readPMTU, write: (*Device).writePMTU},
-	{id: regPAOS, name: "PAOS", port: paosLocalPort, read: (*Device).readPAOS, write: (*Device).writePAOS},
+	{id: regPMTU, name: "PMTU", port: pmtuLocalPort, read: (*Device).readPMTU, write: (*Device).writePMTU, shared: true},
+	{id: regPAOS, name: "PAOS", port: paosLocalPort, read: (*Device).readPAOS, write: (*Device).writePAOS, shared: true},
 	{id: regPFCC, name: "PFCC", port: pfccLocalPort, read: (*Device).readPFCC, write: (*Device).writePFCC},
 	{id: regPPCNT, name: "PPCNT", port: ppcntLocalPort, read: (*Device).readPPCNT},
 	{id: regPPLM, name: "PPLM", port: pplmLocalPort, read: (*Device).readPPLM, write: (*Device).writePPLM},
@@ -41,7 +44,7 @@ var registers = []register{
 	{id: regMTCAP, name: "MTCAP", read: (*Device).readMTCAP},
 	{id: regMTMP, name: "MTMP", read: (*Device).readMTMP, write: acceptRegister},
 	{id: regMLCR, name: "MLCR", port: mlcrLocalPort, read: zeroRegister, write: acceptRegister},
-	{id: regMRTC, name: "MRTC", read: (*Device).readMRTC},
+	{id: regMRTC, name: "MRTC", read: (*Device).readMRTC, write: acceptRegister}, // a write dates the firmware's own log
 	{id: regMTUTC, name: "MTUTC", read: zeroRegister, write: (*Device).writeMTUTC},
 	{id: regNodeDesc, name: "NODE_DESC", read: (*Device).readNodeDesc, write: (*Device).writeNodeDesc, vf: true},
 }
@@ -78,6 +81,8 @@ func (d *Device) cmdAccessReg(in, out []byte) *refusal {
 	switch {
 	case r.write == nil:
 		return badParam(codeReserved, "%s can't be written", r.name)
+	case d.prof.vf && r.shared:
+		return r.read(d, b)
 	case d.prof.vf && !r.vf:
 		return refuse(statBadParam, codeFunction, "a virtual function may not write %s", r.name)
 	}
@@ -412,7 +417,7 @@ func (d *Device) readMCAM(b []byte) *refusal {
 	realTime := d.genVal(capRqTsFormat) == tsCapBoth
 	if mcamAccessRegGroup.get(b) == 0 {
 		regs := mcamRegs.in(b)
-		mcamRegMtmp.set(regs, 1)
+		mcamRegMtmp.flag(regs, !d.prof.vf)
 		mcamRegMrtc.flag(regs, realTime)
 		mcamRegMtutc.flag(regs, realTime)
 	}
@@ -440,7 +445,14 @@ func (d *Device) readMTCAP(b []byte) *refusal {
 	return nil
 }
 
+// moduleSensor is the first sensor number of transceivers. A copper cable has
+// none and reads as 0 degrees, which says so.
+const moduleSensor = 64
+
 func (d *Device) readMTMP(b []byte) *refusal {
+	if mtmpSensorIndex.get(b) == moduleSensor {
+		return nil
+	}
 	if mtmpSensorIndex.on(b) {
 		return badParam(codeNumber, "sensor %d", mtmpSensorIndex.get(b))
 	}

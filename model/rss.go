@@ -94,21 +94,31 @@ func hashInput(buf *[hashInputMax]byte, b []byte, h *l3Header, f hashFields, sym
 	if h.version == 0 || f.ip6 != (h.version == 6) {
 		return 0, 0
 	}
-	src, dst := b[h.l3+12:h.l3+16], b[h.l3+16:h.l3+20]
-	ip := uint8(htypeIPv4)
-	if h.version == 6 {
-		src, dst, ip = b[h.l3+8:h.l3+24], b[h.l3+24:h.l3+40], htypeIPv6
-	}
-	if symmetric && f.sel&(selSrcIP|selDstIP) == selSrcIP|selDstIP && string(src) > string(dst) {
-		src, dst = dst, src
-	}
-	if f.sel&selSrcIP != 0 {
-		n += copy(buf[n:], src)
-		kind |= ip
-	}
-	if f.sel&selDstIP != 0 {
-		n += copy(buf[n:], dst)
-		kind |= ip << 2
+	both := f.sel&(selSrcIP|selDstIP) == selSrcIP|selDstIP
+	if h.version == 4 {
+		src, dst := be32(b, h.l3+12), be32(b, h.l3+16)
+		if symmetric && both && src > dst {
+			src, dst = dst, src
+		}
+		if f.sel&selSrcIP != 0 {
+			putBE32(buf[:], 0, src)
+			n, kind = 4, htypeIPv4
+		}
+		if f.sel&selDstIP != 0 {
+			putBE32(buf[:], n, dst)
+			n, kind = n+4, kind|htypeIPv4<<2
+		}
+	} else {
+		src, dst := b[h.l3+8:h.l3+24], b[h.l3+24:h.l3+40]
+		if symmetric && both && string(src) > string(dst) {
+			src, dst = dst, src
+		}
+		if f.sel&selSrcIP != 0 {
+			n, kind = copy(buf[:], src), htypeIPv6
+		}
+		if f.sel&selDstIP != 0 {
+			n, kind = n+copy(buf[n:], dst), kind|htypeIPv6<<2
+		}
 	}
 	if f.sel&(selSrcPort|selDstPort|selIPsecSPI) == 0 {
 		return n, kind
@@ -132,17 +142,17 @@ func hashL4(buf *[hashInputMax]byte, b []byte, h *l3Header, f hashFields, symmet
 	if f.udp && !h.isUDP() || !f.udp && !h.isTCP() {
 		return n, kind
 	}
-	src, dst := b[h.l4:h.l4+2], b[h.l4+2:h.l4+4]
-	if symmetric && f.sel&(selSrcPort|selDstPort) == selSrcPort|selDstPort && string(src) > string(dst) {
+	src, dst := be16(b, h.l4), be16(b, h.l4+2)
+	if symmetric && f.sel&(selSrcPort|selDstPort) == selSrcPort|selDstPort && src > dst {
 		src, dst = dst, src
 	}
 	if f.sel&selSrcPort != 0 {
-		n += copy(buf[n:], src)
-		kind |= l4 << 4
+		putBE16(buf[:], n, src)
+		n, kind = n+2, kind|l4<<4
 	}
 	if f.sel&selDstPort != 0 {
-		n += copy(buf[n:], dst)
-		kind |= l4 << 6
+		putBE16(buf[:], n, dst)
+		n, kind = n+2, kind|l4<<6
 	}
 	return n, kind
 }

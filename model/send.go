@@ -418,9 +418,11 @@ func (d *Device) send(q *sq, w *sendWQE) failure {
 }
 
 // sendMany executes ENHANCED_MPSW: one frame for each data segment. What was
-// sent before a bad segment stays sent.
+// sent before a bad segment stays sent. The queue's allow_multi_pkt_send_wqe is
+// about the older kind of multi-packet work request: this one needs the
+// capability alone.
 func (d *Device) sendMany(q *sq, w *sendWQE) failure {
-	if !q.mpw || len(w.b) < esegAt+dsBytes {
+	if !d.eth(ethEnhancedMultiPktSendWqe) || len(w.b) < esegAt+dsBytes {
 		return failOpcode
 	}
 	d.work.sum.MPWQEs++

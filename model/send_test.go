@@ -118,11 +118,11 @@ func TestSendMany(t *testing.T) {
 	require.Equal(t, uint64(20), q.sent.MPWPackets)
 	require.NotNil(t, c.poll())
 
-	q.mpw = false
+	ethEnhancedMultiPktSendWqe.set(r.d.hca.caps[groupEthernet].current, 0)
 	q.post(opMPSW, 0, 0, body)
 	q.kick()
 	b := c.poll()
-	require.NotNil(t, b, "a queue that does not allow it refuses")
+	require.NotNil(t, b, "a device that has no such capability refuses")
 	require.Equal(t, byte(cqeReqErr), b[63]>>4)
 	require.Equal(t, byte(sqERR), q.state)
 }

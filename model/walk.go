@@ -56,6 +56,8 @@ type steerState struct {
 	rev  uint64
 	root *flowTable
 	need uint8 // match sets that some group looks at
+	open bool  // some way leads from the root to a TIR
+	live int   // tables there were: a reset takes them away without a command
 }
 
 // rxDest is one place that a frame goes to.
@@ -66,18 +68,21 @@ type rxDest struct {
 	rq    *rq    // chosen by the TIR
 	hash  uint32
 	kind  uint8 // hash type
+	sure  bool  // the queue has a buffer for it: looked up already
 }
 
-// learnTables finds the root and what needs parsing.
+// learnTables finds the root and what needs parsing. A function that can set
+// its root starts nowhere before it did; another starts at the lowest level.
 func (d *Device) learnTables() {
 	s := &d.work.steer
-	if s.rev == d.steerRev+1 {
+	if s.rev == d.steerRev+1 && s.live == d.tables.live {
 		return
 	}
-	*s = steerState{rev: d.steerRev + 1, root: d.tables.get(d.rootRX)}
+	*s = steerState{rev: d.steerRev + 1, live: d.tables.live, root: d.tables.get(d.rootRX)}
 	if s.root != nil && (d.rootRX == 0 || s.root.kind != tableNICRX) {
 		s.root = nil
 	}
+	implicit := d.rootRX == 0 && !ftpModifyRoot.on(d.tableCap(tableNICRX))
 	for _, t := range d.tables.list {
 		if t.kind != tableNICRX {
 			continue
@@ -85,10 +90,32 @@ func (d *Device) learnTables() {
 		for _, g := range t.groups {
 			s.need |= g.enable
 		}
-		if d.rootRX == 0 && (s.root == nil || t.level < s.root.level) {
+		if implicit && (s.root == nil || t.level < s.root.level) {
 			s.root = t
 		}
 	}
+	s.open = d.leadsOn(s.root, map[*flowTable]bool{})
+}
+
+// leadsOn reports whether any frame can get from t to a TIR.
+func (d *Device) leadsOn(t *flowTable, seen map[*flowTable]bool) bool {
+	if t == nil || seen[t] {
+		return false
+	}
+	seen[t] = true
+	for _, g := range t.groups {
+		for _, e := range g.entries {
+			if e.action&actionForward == 0 {
+				continue
+			}
+			for _, x := range e.dests {
+				if x.kind == destTIR || x.kind == destTable && d.leadsOn(d.tables.get(x.id), seen) {
+					return true
+				}
+			}
+		}
+	}
+	return t.missAction == missForward && d.leadsOn(d.tables.get(t.missTable), seen)
 }
 
 // walk finds where the frame in d.work.pkt goes: destinations and the entries
@@ -139,7 +166,10 @@ func (d *Device) walkTable(t *flowTable, tag uint32, frame []byte, steps *int) w
 		if e.action&actionForward == 0 {
 			return walkMiss
 		}
-		return d.follow(e, tag, frame, steps)
+		if len(e.dests) != 1 || e.dests[0].kind != destTable {
+			return d.follow(e, tag, frame, steps)
+		}
+		t = d.tables.get(e.dests[0].id)
 	}
 	return walkMiss
 }

@@ -89,6 +89,14 @@ func TestLinuxChain(t *testing.T) {
 	r.d.steerRev++
 	r.receive(foreign)
 	require.Equal(t, uint32(3), udp.ci)
+
+	// A function that can set its root has none before it does.
+	r.d.rootRX = 0
+	ftpModifyRoot.set(r.d.tableCap(tableNICRX), 1)
+	r.d.steerRev++
+	r.receive(foreign)
+	require.Equal(t, uint64(3), r.d.vport.steerMiss)
+	account(t, r.d)
 }
 
 func TestFlowActions(t *testing.T) {
@@ -211,6 +219,19 @@ func TestLookupAgainstSearch(t *testing.T) {
 			require.Same(t, searchTable(table, m), r.d.lookup(table))
 		}
 	}
+}
+
+// TestResetForgetsTables has a reset take the tables away.
+func TestResetForgetsTables(t *testing.T) {
+	r, _, q, key := rigRX(t, 6, 3, 2048)
+	q.post(key, 1)
+	r.receive(rigUDP(40, 1))
+	require.Equal(t, uint64(1), r.d.stats.RxDelivered)
+	r.d.Reset()
+	r.d.port.adminUp, r.d.port.operUp, r.d.port.mtu = true, true, 10240
+	r.wire.lossless = true
+	r.receive(rigUDP(40, 1))
+	require.Len(t, r.wire.in, 1, "nothing to receive with: it waits")
 }
 
 // searchTable is the rule in one sentence: first group, lowest entry that

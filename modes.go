@@ -1,0 +1,120 @@
+package main
+
+// modes.go owns what a channel does with packets other than inspecting them:
+// drop, answer, send back, generate. Each mode is a handler of one channel. It
+// does not own rings (rxpath.go, txpath.go) or what an answer is (echo.go).
+
+// The modes of the appliance: what it does with packets.
+const (
+	modeInspect = "inspect"
+	modeDrop    = "rxdrop"
+	modeSend    = "txonly"
+	modeForward = "l2fwd"
+	modeEcho    = "echo"
+)
+
+func modeNames() []string { return []string{modeInspect, modeDrop, modeSend, modeForward, modeEcho} }
+
+// dropWork counts packets and drops them. Mode rxdrop.
+type dropWork struct{}
+
+func (dropWork) handle(*channel, []packet) {}
+func (dropWork) turn(*channel) int         { return 0 }
+func (dropWork) idle(*channel)             {}
+
+// forwardWork sends every packet on, from the page that it was received into: as
+// it is to the other port where there is one, else back with its addresses
+// swapped. Mode l2fwd.
+type forwardWork struct {
+	frames []txFrame
+}
+
+func newForwardWork() *forwardWork {
+	return &forwardWork{frames: make([]txFrame, 0, napiBudget*maxFrags)}
+}
+
+func (w *forwardWork) handle(c *channel, packets []packet) {
+	w.frames = w.frames[:0]
+	for i := range packets {
+		p := &packets[i]
+		if len(p.b) < etherHeader {
+			continue
+		}
+		if c.forward == nil {
+			b := p.b[:12]
+			for k := range 6 {
+				b[k], b[k+6] = b[k+6], b[k]
+			}
+		}
+		w.frames = c.rx.lend(w.frames, p, p.size)
+	}
+	if c.forward != nil {
+		c.forward.sendOrDrop(w.frames)
+		return
+	}
+	c.tx.sendOrDrop(w.frames)
+}
+
+func (w *forwardWork) turn(*channel) int { return 0 }
+func (w *forwardWork) idle(*channel)     {}
+
+// echoWork answers what its responder answers and drops the rest. Mode echo.
+type echoWork struct {
+	responder *responder
+	frames    []txFrame
+}
+
+func newEchoWork(r *responder) *echoWork {
+	return &echoWork{responder: r, frames: make([]txFrame, 0, napiBudget*maxFrags)}
+}
+
+func (w *echoWork) handle(c *channel, packets []packet) {
+	w.frames = w.frames[:0]
+	for i := range packets {
+		p := &packets[i]
+		if n := w.responder.reply(c.rx.roomy(p), int(p.size)); n > 0 {
+			w.frames = c.rx.lend(w.frames, p, uint32(n))
+		}
+	}
+	c.tx.sendOrDrop(w.frames)
+}
+
+func (w *echoWork) turn(*channel) int { return 0 }
+func (w *echoWork) idle(*channel)     {}
+
+// sendWork sends one frame again and again, as fast as the ring takes it. Mode
+// txonly.
+type sendWork struct {
+	frames [napiBudget]txFrame
+	left   func(n int) int // how many of n frames -count still lets through
+}
+
+// newSendWork prepares a channel's frame, of size bytes without FCS: broadcast
+// of the experimental EtherType, with the queue's number behind the header.
+func newSendWork(c *channel, mac [6]byte, size int, left func(int) int) (*sendWork, bool) {
+	n, ok := c.rx.pool.take()
+	if !ok {
+		return nil, false
+	}
+	b := c.rx.pool.bytes(n, 0, uint32(size))
+	clear(b)
+	copy(b, []byte{255, 255, 255, 255, 255, 255})
+	copy(b[6:], mac[:])
+	b[12], b[13], b[14] = 0x88, 0xb5, byte(c.index)
+	w := &sendWork{left: left}
+	for i := range w.frames {
+		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), size: uint32(size), page: noPage}
+	}
+	return w, true
+}
+
+func (w *sendWork) handle(*channel, []packet) {}
+func (w *sendWork) idle(*channel)             {}
+
+func (w *sendWork) turn(c *channel) int {
+	n := min(c.tx.room(), len(w.frames))
+	if n == 0 {
+		return 0
+	}
+	return c.tx.send(w.frames[:w.left(n)])
+}

@@ -1,0 +1,161 @@
+package main
+
+// options.go owns the command line's flags: their names, defaults, help text and
+// what contradicts what. What a flag leads to is appliance.go's and others'.
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"mlx5d/model"
+)
+
+// options are the flags as parsed.
+type options struct {
+	list, bind, emulate, showVersion bool
+	pci, profile, wire, mode         string
+	write, logForm, serve            string
+	mmapDoorbells                    bool
+	bench                            string
+	asJSON, stats, busy              bool
+	queues, rxRing, txRing, mtu      int
+	snaplen, flows, size             int
+	addresses                        string
+	addrs                            []netip.Addr
+	promisc                          bool
+	set                              map[string]bool // flags that were given
+	duration                         time.Duration
+	count                            uint64
+}
+
+// flagGroup is a part of -h: flags by task with an example.
+type flagGroup struct {
+	title, example string
+	names          []string
+}
+
+var flagGroups = []flagGroup{
+	{"Choose a device", "mlx5d -bind -pci 0000:03:00.0", []string{"list", "pci", "bind"}},
+	{"Run without hardware", "mlx5d -emulate -profile cx5 -wire replay:traffic.pcap", []string{"emulate", "profile", "wire"}},
+	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
+	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
+	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "flows"}},
+	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
+	{"About", "mlx5d -version", []string{"version"}},
+}
+
+func newFlags(o *options) *flag.FlagSet {
+	f := flag.NewFlagSet("mlx5d", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&o.list, "list", false, "list supported `functions`, whether each can be used now, and if not what to do")
+	f.StringVar(&o.pci, "pci", "", "open the functions at PCI `ADDR[,ADDR]`, such as 0000:03:00.0; mode l2fwd forwards between two")
+	f.BoolVar(&o.bind, "bind", false, "bind it to vfio-pci first and give it back to its driver at exit")
+	f.BoolVar(&o.emulate, "emulate", false, "use the embedded emulated ConnectX instead of hardware")
+	f.StringVar(&o.profile, "profile", "cx5", "what is emulated: "+strings.Join(model.Profiles(), ", "))
+	f.StringVar(&o.wire, "wire", "gen", "what is plugged into the emulated port: `SPEC` is gen, replay:FILE, loop, tap:NAME, if:NAME or none, with options behind commas")
+	f.StringVar(&o.serve, "serve", "", "serve emulated devices over vfio-user at `SOCKET[,SOCKET]`, their ports joined in pairs")
+	f.BoolVar(&o.mmapDoorbells, "mmap-doorbells", false, "share doorbell pages as memory instead of trapping each access")
+	f.StringVar(&o.mode, "mode", "inspect", "what to do with packets: "+strings.Join(modeNames(), ", "))
+	f.StringVar(&o.addresses, "addr", "", "in mode echo, answer ARP, ping and neighbour discovery for `IP[,IP]`")
+	f.IntVar(&o.size, "size", 60, "in mode txonly, frames of `BYTES` without FCS")
+	f.DurationVar(&o.duration, "duration", 0, "stop after this `TIME`, such as 10s; 0 is not at all")
+	f.Uint64Var(&o.count, "count", 0, "stop after `N` packets; 0 is not at all")
+	f.BoolVar(&o.asJSON, "json", false, "print the summary as one JSON object")
+	f.StringVar(&o.write, "w", "", "write received frames to `FILE` (pcapng when it ends in .pcapng, else pcap; - is standard output)")
+	f.IntVar(&o.snaplen, "snaplen", 0, "cut frames in FILE to `N` bytes; 0 is not at all")
+	f.BoolVar(&o.stats, "stats", false, "print all counters at the end, as ethtool -S does")
+	f.StringVar(&o.logForm, "log", "text", "`FORM` of messages: text or json")
+	f.IntVar(&o.queues, "queues", 0, "`N` receive queues; 0 is one for each CPU")
+	f.IntVar(&o.rxRing, "rx-ring", defaultRing, "`N` receive buffers a queue")
+	f.IntVar(&o.txRing, "tx-ring", defaultRing, "`N` send descriptors a queue, 64 bytes each")
+	f.IntVar(&o.mtu, "mtu", 0, "largest payload in `BYTES`; 0 is the port's largest when inspecting, else 1500")
+	f.BoolVar(&o.promisc, "promisc", false, "take frames for other addresses too; on by default when inspecting")
+	f.BoolVar(&o.busy, "busy-poll", false, "spin instead of waiting for interrupts")
+	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
+	f.StringVar(&o.bench, "bench", "", "measure `LIST`: "+strings.Join(benchNames(), ", ")+", or single figures by name")
+	f.BoolVar(&o.showVersion, "version", false, "print the version")
+	return f
+}
+
+// usage is -h: every flag, by task.
+func usage(f *flag.FlagSet) string {
+	var b strings.Builder
+	b.WriteString("mlx5d drives a ConnectX NIC from user space and inspects what it receives.\n\nusage: mlx5d [flags]\n")
+	for _, g := range flagGroups {
+		fmt.Fprintf(&b, "\n%s: %s\n", g.title, g.example)
+		for _, name := range g.names {
+			fl := f.Lookup(name)
+			arg, text := flag.UnquoteUsage(fl)
+			if fl.DefValue != "" && fl.DefValue != "false" && fl.DefValue != "0" && fl.DefValue != "0s" {
+				text += " (default " + fl.DefValue + ")"
+			}
+			fmt.Fprintf(&b, "  -%-18s %s\n", strings.TrimSpace(name+" "+arg), text)
+		}
+	}
+	b.WriteString("\nExit codes: 0 done, 1 failed while running, 2 wrong use or bad input, 3 device lost.\n")
+	return b.String()
+}
+
+// parseOptions reads the command line. flag.ErrHelp asks for usage.
+func parseOptions(args []string) (o options, f *flag.FlagSet, err error) {
+	f = newFlags(&o)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, f, err
+		}
+		return o, f, wishf("%v (-h lists the flags)", err)
+	}
+	o.set = map[string]bool{}
+	f.Visit(func(fl *flag.Flag) { o.set[fl.Name] = true })
+	return o, f, o.check(f.Args())
+}
+
+// check finds contradictions before anything is touched.
+func (o *options) check(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return wishf("%q is not a flag (-h lists them)", rest[0])
+	case o.logForm != "text" && o.logForm != "json":
+		return wishf("-log %s: text or json", o.logForm)
+	case !slices.Contains(modeNames(), o.mode):
+		return wishf("-mode %s: %s", o.mode, strings.Join(modeNames(), ", "))
+	case !slices.Contains(model.Profiles(), o.profile):
+		return wishf("-profile %s: %s", o.profile, strings.Join(model.Profiles(), ", "))
+	case o.duration < 0:
+		return wishf("-duration %v is negative", o.duration)
+	case o.snaplen < 0 || o.flows < 0:
+		return wishf("-snaplen and -flows cannot be negative")
+	case o.list || o.showVersion || o.serve != "" || o.bench != "":
+		return nil
+	case o.emulate && o.pci != "":
+		return wishf("-emulate and -pci exclude each other")
+	case o.bind && o.pci == "":
+		return wishf("-bind needs -pci ADDR")
+	case !o.emulate && o.pci == "":
+		return wishf("no device: -pci ADDR opens one (-list shows them), -emulate runs without hardware")
+	case o.mode == modeEcho && o.addresses == "":
+		return wishf("-mode echo needs -addr IP[,IP]: the addresses to answer for")
+	case o.write != "" && o.mode != modeInspect:
+		return wishf("-w writes what mode inspect receives, not mode %s", o.mode)
+	case o.write == "-" && o.asJSON:
+		return wishf("-w - and -json both want standard output")
+	}
+	if !o.set["promisc"] {
+		o.promisc = o.mode == modeInspect
+	}
+	for _, a := range strings.FieldsFunc(o.addresses, func(r rune) bool { return r == ',' }) {
+		ip, err := netip.ParseAddr(a)
+		if err != nil {
+			return wishf("-addr %s: not an IP address", a)
+		}
+		o.addrs = append(o.addrs, ip)
+	}
+	return nil
+}
