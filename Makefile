@@ -32,5 +32,10 @@ cross:
 static: build
 	@! readelf -d mlx5d | grep -q NEEDED && ! readelf -l mlx5d | grep -q INTERP && echo 'mlx5d is static'
 
+# The appliance as an initramfs: our binary as /init and nothing else, plus the
+# VFIO modules of the kernel that will boot it: MODULES=/lib/modules/VERSION.
+image: build
+	$(GO) run ./image -modules "$(MODULES)" -o build/mlx5d.img mlx5d
+
 clean:
 	rm -rf mlx5d build lab/out

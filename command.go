@@ -280,10 +280,8 @@ func (c *commander) post(n int, in []byte, outLen int) error {
 	if outBlocks > 0 {
 		putBE64(e, entryOutPtr, blocks[inBlocks].iova)
 	}
-	e[entryToken] = token
-	e[entryStatus] = entryOwnerBit
-	e[entrySig] = ^xor8(e)
-	storeBE32(e, entryStatus-3, be32(e, entryStatus-3))
+	signature := ^(xor8(e[:entryToken]) ^ token ^ entryOwnerBit)
+	storeBE32(e, entryToken, uint32(token)<<24|uint32(signature)<<16|entryOwnerBit)
 	regWrite32(c.bar, segDoorbell.off, 1<<n)
 	return nil
 }

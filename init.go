@@ -55,16 +55,9 @@ type exitAction struct {
 
 // exitActions holds them all, the default first.
 var exitActions = []exitAction{
-	{"poweroff", unix.LINUX_REBOOT_CMD_POWER_OFF},
-	{"reboot", unix.LINUX_REBOOT_CMD_RESTART},
-	{"halt", unix.LINUX_REBOOT_CMD_HALT},
-}
-
-func exitActionNames() (names []string) {
-	for _, a := range exitActions {
-		names = append(names, a.name)
-	}
-	return names
+	{onExitPowerOff, unix.LINUX_REBOOT_CMD_POWER_OFF},
+	{onExitReboot, unix.LINUX_REBOOT_CMD_RESTART},
+	{onExitHalt, unix.LINUX_REBOOT_CMD_HALT},
 }
 
 // initMount is a file system of the kernel's that process 1 mounts.
@@ -364,7 +357,7 @@ func exitOf(s unix.WaitStatus) (code int, why string) {
 // the console: its form is fixed.
 func (p *initProcess) end(a exitAction, code int) {
 	p.say("exit code %d", code)
-	if code != 0 && a.name == "reboot" {
+	if code != 0 && a.name == onExitReboot {
 		p.sleep(rebootPause)
 	}
 	p.guard(p.settle)
@@ -385,7 +378,7 @@ func chooseExit(args []string) exitAction {
 		if !strings.Contains(arg, "=") && i+1 < len(args) {
 			value = args[i+1]
 		}
-		if n := slices.Index(exitActionNames(), value); n >= 0 {
+		if n := slices.IndexFunc(exitActions, func(a exitAction) bool { return a.name == value }); n >= 0 {
 			chosen = exitActions[n]
 		}
 	}

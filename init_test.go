@@ -101,7 +101,9 @@ func TestChooseExit(t *testing.T) {
 	} {
 		require.Equal(t, want, chooseExit(strings.Fields(args)).name, args)
 	}
-	require.Equal(t, []string{"poweroff", "reboot", "halt"}, exitActionNames())
+	for _, name := range onExitNames { // what the flag takes is what is done
+		require.Equal(t, name, chooseExit([]string{"-on-exit", name}).name)
+	}
 }
 
 func TestIsMachineInit(t *testing.T) {

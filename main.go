@@ -93,6 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func main() {
+	runAsInit() // returns unless this is process 1 of a machine
 	if what := os.Getenv(benchChild); what != "" {
 		if err := runBenchChild(what); err != nil {
 			fmt.Fprintln(os.Stderr, "mlx5d:", err)

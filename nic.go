@@ -548,13 +548,14 @@ func (n *nic) createSteering() (err error) {
 
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
-	if err := n.steering.setFilter(n.params.promisc, &n.undo); err != nil {
-		return err
-	}
+	// The vport first: what its own filter takes never comes to our tables.
 	if err := n.port.promiscuous(n.params.promisc); err != nil {
 		return err
 	}
 	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false) })
+	if err := n.steering.setFilter(n.params.promisc, &n.undo); err != nil {
+		return err
+	}
 	if err := n.port.setUp(true); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func TestBringUpCutAtEveryCommand(t *testing.T) {
 	for _, profile := range []string{"cx4", "cx5", "cx5-vf"} {
 		whole := &commandLog{fail: -1}
 		d := testDevice(t, model.Config{Profile: profile, Script: whole.script()})
-		n, err := testOpen(d, wishes{queues: 2, promisc: true})
+		n, err := testOpen(d, wishes{queues: 2, promisc: true, rxRing: 64, txRing: 64})
 		require.NoError(t, err)
 		total := whole.count()
 		require.NoError(t, n.close())
@@ -106,7 +106,7 @@ func TestBringUpCutAtEveryCommand(t *testing.T) {
 		for at := range total {
 			cut := &commandLog{fail: at}
 			d.m.SetScript(cut.script())
-			_, err := testOpen(d, wishes{queues: 2, promisc: true})
+			_, err := testOpen(d, wishes{queues: 2, promisc: true, rxRing: 64, txRing: 64})
 			require.Error(t, err, "%s: command %d failed and nobody noticed", profile, at)
 			var ce *cmdError
 			require.True(t, errors.As(err, &ce), "command %d: %v", at, err)

@@ -22,7 +22,7 @@ type options struct {
 	pci, profile, wire, mode         string
 	write, logForm, serve            string
 	mmapDoorbells                    bool
-	bench                            string
+	bench, onExit                    string
 	asJSON, stats, busy              bool
 	queues, rxRing, txRing, mtu      int
 	snaplen, flows, size             int
@@ -48,8 +48,18 @@ var flagGroups = []flagGroup{
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
 	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "flows"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
+	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
 }
+
+// Values of -on-exit.
+const (
+	onExitPowerOff = "poweroff"
+	onExitReboot   = "reboot"
+	onExitHalt     = "halt"
+)
+
+var onExitNames = []string{onExitPowerOff, onExitReboot, onExitHalt}
 
 func newFlags(o *options) *flag.FlagSet {
 	f := flag.NewFlagSet("mlx5d", flag.ContinueOnError)
@@ -80,6 +90,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.BoolVar(&o.busy, "busy-poll", false, "spin instead of waiting for interrupts")
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: "+strings.Join(benchNames(), ", ")+", or single figures by name")
+	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -128,6 +139,8 @@ func (o *options) check(rest []string) error {
 		return wishf("-mode %s: %s", o.mode, strings.Join(modeNames(), ", "))
 	case !slices.Contains(model.Profiles(), o.profile):
 		return wishf("-profile %s: %s", o.profile, strings.Join(model.Profiles(), ", "))
+	case !slices.Contains(onExitNames, o.onExit):
+		return wishf("-on-exit %s: %s", o.onExit, strings.Join(onExitNames, ", "))
 	case o.duration < 0:
 		return wishf("-duration %v is negative", o.duration)
 	case o.snaplen < 0 || o.flows < 0:

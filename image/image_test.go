@@ -108,15 +108,23 @@ func write(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func squeeze(t *testing.T, tool, data string) string {
+// tool finds a program. Without it a test is skipped and says so; in CI it must
+// be there.
+func tool(t *testing.T, name string) string {
 	t.Helper()
-	if _, err := exec.LookPath(tool); err != nil {
+	path, err := exec.LookPath(name)
+	if err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is missing", tool)
+			t.Fatalf("%s is missing", name)
 		}
-		t.Skipf("%s is not here: this test packs modules with it", tool)
+		t.Skipf("the program %s is not here: this test packs or lists files with it", name)
 	}
-	cmd := exec.Command(tool, "-c")
+	return path
+}
+
+func squeeze(t *testing.T, with, data string) string {
+	t.Helper()
+	cmd := exec.Command(tool(t, with), "-c")
 	cmd.Stdin = strings.NewReader(data)
 	out, err := cmd.Output()
 	require.NoError(t, err)
@@ -253,10 +261,7 @@ func TestReadModuleRefuses(t *testing.T) {
 
 // A program that nobody here wrote reads the archive too.
 func TestCpioReadsIt(t *testing.T) {
-	cpio, err := exec.LookPath("cpio")
-	if err != nil {
-		t.Skip("cpio is not here: this test lists the archive with it")
-	}
+	cpio := tool(t, "cpio")
 	var a archive
 	a.dir("dev")
 	a.char("dev/null", 0o666, 1, 3)

@@ -149,6 +149,20 @@ func (d *Device) ringCommands(slots uint32) {
 	}
 }
 
+// postedCommands finds the slots that the host has given to the device. Where the
+// doorbell is memory, a host that rings for two slots at once may overwrite one
+// bit by the other, so the bits only say that there is something to look for.
+func (d *Device) postedCommands() (slots uint32) {
+	base := uint64(d.getWord(barCmdQueueHigh))<<32 | uint64(d.getWord(barCmdQueueLow)&^0xfff)
+	for i := range cmdSlots {
+		owner := d.mem.at(base+uint64(i)*cmdEntrySize+entryOwner, 1, false)
+		if owner != nil && owner[0]&ownerHW != 0 && (d.cmd.held|d.cmd.stuck)>>i&1 == 0 {
+			slots |= 1 << i
+		}
+	}
+	return slots
+}
+
 // startCommand fetches the entry in a slot, executes it, and answers at once
 // unless the script says otherwise. A doorbell for a slot that the host does
 // not own the right way is lost and counted.

@@ -77,7 +77,20 @@ func (h *ctlHost) changeObjects(cqn, sqn, rqn, rqtn, tirn, tisn, mk, qc uint32) 
 	require.EqualValues(t, 8, inside(queryCQOutCqContext, cqcCqPeriod).get(h.out))
 	require.EqualValues(t, h.eqn, inside(queryCQOutCqContext, cqcCEqn).get(h.out))
 
-	in = append(num(0x917, rqtn), make([]byte, 272-16)...)
+	h.changeTransport(rqn, rqtn, tirn, tisn)
+	h.ok(num(0x201, mk), 304)
+	require.EqualValues(t, h.pd, inside(queryMkeyOutMemoryKeyMkeyEntry, mkcPd).get(h.out))
+	h.ok(num(0x303, h.eqn), 272)
+	require.EqualValues(t, 4, inside(queryEQOutEqContextEntry, eqcIntr).get(h.out))
+	h.ok(msg(0x773, 32, qcounterInCounterSetId, int(qc)), 256)
+	h.ok(msg(0x203, 16), 32)
+}
+
+// changeTransport modifies and queries an RQT, a TIR and a TIS.
+func (h *ctlHost) changeTransport(rqn, rqtn, tirn, tisn uint32) {
+	t := h.t
+	t.Helper()
+	in := append(num(0x917, rqtn), make([]byte, 272-16)...)
 	rqtMaskRqnList.set(modifyRQTBitmask.in(in), 1)
 	inside(modifyRQTCtx, rqtcRqtActualSize).set(in, 3)
 	for range 3 {
@@ -100,12 +113,6 @@ func (h *ctlHost) changeObjects(cqn, sqn, rqn, rqtn, tirn, tisn, mk, qc uint32) 
 	require.Equal(t, key, inside(queryTIROutCtx, tircRxHashToeplitzKey).in(h.out))
 	h.ok(num(0x915, tisn), 176)
 	require.EqualValues(t, 2, inside(queryTISOutCtx, tiscPrio).get(h.out))
-	h.ok(num(0x201, mk), 304)
-	require.EqualValues(t, h.pd, inside(queryMkeyOutMemoryKeyMkeyEntry, mkcPd).get(h.out))
-	h.ok(num(0x303, h.eqn), 272)
-	require.EqualValues(t, 4, inside(queryEQOutEqContextEntry, eqcIntr).get(h.out))
-	h.ok(msg(0x773, 32, qcounterInCounterSetId, int(qc)), 256)
-	h.ok(msg(0x203, 16), 32)
 }
 
 // steering makes two tables, groups, a counter and entries that lead to a TIR.

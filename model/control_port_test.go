@@ -483,9 +483,11 @@ func TestRun(t *testing.T) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { h.d.Run(stop); close(done) }()
 	time.Sleep(20 * time.Millisecond)
+	h.d.mu.Lock()
 	h.place(0, msg(0x104, 16), 12)
+	h.d.mu.Unlock()
 	e := h.at(h.queue, 64)
-	copy(h.d.BAR()[0x18:], []byte{0, 0, 0, 1})
+	h.d.putWord(barCmdDoorbell, 1)
 	require.Eventually(t, func() bool { return load32(e, 60)&1 == 0 }, 5*time.Second, 100*time.Microsecond)
 	close(stop)
 	<-done

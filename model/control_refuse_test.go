@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,14 +55,11 @@ type refuseRow struct {
 }
 
 func (h *refuseHost) queueRows() []refuseRow {
-	eq, cq, sq, rq := createEQEqContextEntry, createCQCqContext, createSQCtx, createRQCtx
-	wqs := field{"", createSQCtx.bit + sqcWq.bit, 1536}
-	wqr := field{"", createRQCtx.bit + rqcWq.bit, 1536}
+	eq, cq := createEQEqContextEntry, createCQCqContext
 	short := h.cqMsg()
 	noDBR := with(h.cqMsg(), inside(cq, cqcDbrAddr), 4)
 	unaligned := h.cqMsg()
 	unaligned[len(unaligned)-1] |= 8
-	vlan := h.rqMsg(h.cqn)
 	return []refuseRow{
 		{"EQ with a status", with(h.eqMsg(0, 1), inside(eq, eqcStatus), 1), statBadParam, synEQContext},
 		{"EQ on vector 64", h.eqMsg(0, 64), statBadParam, synEQContext},
@@ -87,6 +85,14 @@ func (h *refuseHost) queueRows() []refuseRow {
 		{"resize of a CQ", mod(long(num(0x403, h.cqn), 272), 1), statBadParam, 0},
 		{"MODIFY_CQ of unknown fields", with(long(num(0x403, h.cqn), 272), modifyCQSelect, 0x40), statBadParam, 0},
 
+	}
+}
+
+func (h *refuseHost) workQueueRows() []refuseRow {
+	sq, rq := createSQCtx, createRQCtx
+	wqs := field{"", createSQCtx.bit + sqcWq.bit, 1536}
+	wqr := field{"", createRQCtx.bit + rqcWq.bit, 1536}
+	return []refuseRow{
 		{"SQ without a CQ", h.sqMsg(0x7777, h.tisn), statBadRes, 0},
 		{"SQ without a TIS", h.sqMsg(h.cqn, 0x7777), statBadRes, 0},
 		{"SQ without a PD", with(h.sqMsg(h.cqn, h.tisn), inside(wqs, wqPd), 0x777), statBadRes, 0},
@@ -109,7 +115,7 @@ func (h *refuseHost) queueRows() []refuseRow {
 		{"RQ with strides of 8", with(h.rqMsg(h.cqn), inside(wqr, wqLogWqStride), 3), statBadParam, 0},
 		{"RQ with FCS", with(h.rqMsg(h.cqn), inside(rq, rqcScatterFcs), 1), statBadParam, 0},
 		{"RQ with delay drop", with(h.rqMsg(h.cqn), inside(rq, rqcDelayDropEn), 1), statBadParam, 0},
-		{"RQ without its counter", with(vlan, inside(rq, rqcCounterSetId), 99), statBadRes, 0},
+		{"RQ without its counter", with(h.rqMsg(h.cqn), inside(rq, rqcCounterSetId), 99), statBadRes, 0},
 		{"RQ without its pool", with(h.rqMsg(h.cqn), inside(rq, rqcMemRqType), 1, inside(rq, rqcRmpn), 77), statBadRes, 0},
 		{"striding RQ with little room", with(h.rqMsg(h.cqn), inside(wqr, wqType), 2, inside(wqr, wqLogWqStride), 5, inside(wqr, wqLogWqeNumOfStrides), 0xa), statBadParam, 0},
 		{"RQ with signatures", with(h.rqMsg(h.cqn), inside(wqr, wqSignature), 1), statBadParam, 0},
@@ -232,7 +238,7 @@ func (h *refuseHost) otherRows() []refuseRow {
 
 func TestRefusals(t *testing.T) {
 	h := newRefuseHost(t, "cx5")
-	rows := append(append(append(h.queueRows(), h.objectRows()...), h.steerRows()...), h.otherRows()...)
+	rows := slices.Concat(h.queueRows(), h.workQueueRows(), h.objectRows(), h.steerRows(), h.otherRows())
 	before := h.d.Stats()
 	for _, r := range rows {
 		outLen := 16
@@ -326,9 +332,15 @@ func TestVirtualFunction(t *testing.T) {
 		status, _ := h.exec(in, 16)
 		require.EqualValues(t, statBadOp, status)
 	}
-	status, _ := h.reg(regPAOS, regWrite, []byte{0, 1, 1, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
-	require.EqualValues(t, statBadParam, status)
+	// Linux writes these at every start of a VF; they change nothing.
+	status, _ := h.reg(regPAOS, regWrite, []byte{0, 1, 2, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	require.Zero(t, status)
+	require.True(t, h.d.port.adminUp)
+	mtu := h.d.port.mtu
 	status, _ = h.reg(regPMTU, regWrite, []byte{0, 1, 0, 0, 0, 0, 0, 0, 5, 0xf2, 0, 0, 0, 0, 0, 0})
+	require.Zero(t, status)
+	require.Equal(t, mtu, h.d.port.mtu)
+	status, _ = h.reg(regPFCC, regWrite, long([]byte{0, 1}, 32))
 	require.EqualValues(t, statBadParam, status)
 	h.ok(msg(0x754, 16), 272)
 	require.Equal(t, []byte{2, 0, 0, 0, 0, 1}, inside(queryVportOutNicVportContext, nvcPermanentAddress).in(h.out)[2:])

@@ -517,7 +517,7 @@ func (d *Device) Step() bool {
 	}
 	if rung != 0 {
 		d.keepQueueShape()
-		d.ringCommands(rung)
+		d.ringCommands(d.postedCommands())
 		work = true
 	}
 	if d.hca.phase != phaseReady {

@@ -82,8 +82,7 @@ func (f field) flag(b []byte, on bool) {
 
 // Every command begins alike, and so does every answer.
 var (
-	cmdOpcode = field{"query_issi_in.opcode", 0, 16}
-	cmdOpMod  = field{"query_issi_in.op_mod", 48, 16}
+	cmdOpMod = field{"query_issi_in.op_mod", 48, 16}
 
 	cmdUid = field{"create_cq_in.uid", 16, 16}
 
@@ -123,8 +122,7 @@ var (
 	queryPagesInFunctionId          = field{"query_pages_in.function_id", 80, 16}
 	queryPagesInEmbeddedCpuFunction = field{"query_pages_in.embedded_cpu_function", 64, 1}
 
-	queryPagesOutFunctionId = field{"query_pages_out.function_id", 80, 16}
-	queryPagesOutNumPages   = field{"query_pages_out.num_pages", 96, 32}
+	queryPagesOutNumPages = field{"query_pages_out.num_pages", 96, 32}
 
 	managePagesInFunctionId          = field{"manage_pages_in.function_id", 80, 16}
 	managePagesInEmbeddedCpuFunction = field{"manage_pages_in.embedded_cpu_function", 64, 1}
@@ -147,110 +145,81 @@ var (
 
 	adapterIeeeVendorId = field{"query_adapter_param_block.ieee_vendor_id", 200, 24}
 	adapterVsdVendorId  = field{"query_adapter_param_block.vsd_vendor_id", 240, 16}
-	adapterVsd          = field{"query_adapter_param_block.vsd", 256, 1664}
 	adapterVsdContdPsid = field{"query_adapter_param_block.vsd_contd_psid", 1920, 128}
 
 	driverVersionInDriverVersion = field{"set_driver_version_in.driver_version", 128, 512}
-
-	initHCASwVhcaId = field{"init_hca_in.sw_vhca_id", 98, 14}
 )
 
 // General capabilities that the model itself acts on (chapter "HCA capabilities").
 var (
-	capLogMaxCq                     = field{"cmd_hca_cap.log_max_cq", 219, 5}
-	capLogMaxCqSz                   = field{"cmd_hca_cap.log_max_cq_sz", 200, 8}
-	capLogMaxEq                     = field{"cmd_hca_cap.log_max_eq", 252, 4}
-	capLogMaxEqSz                   = field{"cmd_hca_cap.log_max_eq_sz", 224, 8}
-	capLogMaxMkey                   = field{"cmd_hca_cap.log_max_mkey", 234, 6}
-	capLogMaxKlmListSize            = field{"cmd_hca_cap.log_max_klm_list_size", 282, 6}
-	capLogMaxSq                     = field{"cmd_hca_cap.log_max_sq", 875, 5}
-	capLogMaxRq                     = field{"cmd_hca_cap.log_max_rq", 867, 5}
-	capLogMaxRmp                    = field{"cmd_hca_cap.log_max_rmp", 899, 5}
-	capLogMaxTir                    = field{"cmd_hca_cap.log_max_tir", 883, 5}
-	capLogMaxTis                    = field{"cmd_hca_cap.log_max_tis", 891, 5}
-	capLogMaxRqt                    = field{"cmd_hca_cap.log_max_rqt", 907, 5}
-	capLogMaxRqtSize                = field{"cmd_hca_cap.log_max_rqt_size", 915, 5}
-	capLogMaxPd                     = field{"cmd_hca_cap.log_max_pd", 811, 5}
-	capLogMaxTransportDomain        = field{"cmd_hca_cap.log_max_transport_domain", 803, 5}
-	capLogMaxWqSz                   = field{"cmd_hca_cap.log_max_wq_sz", 987, 5}
-	capLogMaxStrideSzRq             = field{"cmd_hca_cap.log_max_stride_sz_rq", 931, 5}
-	capLogMinStrideSzRq             = field{"cmd_hca_cap.log_min_stride_sz_rq", 939, 5}
-	capLogMaxTisPerSq               = field{"cmd_hca_cap.log_max_tis_per_sq", 923, 5}
-	capLogMaxCurrentUcList          = field{"cmd_hca_cap.log_max_current_uc_list", 1019, 5}
-	capLogMaxCurrentMcList          = field{"cmd_hca_cap.log_max_current_mc_list", 1011, 5}
-	capLogMaxVlanList               = field{"cmd_hca_cap.log_max_vlan_list", 1003, 5}
-	capLogMaxL2Table                = field{"cmd_hca_cap.log_max_l2_table", 1155, 5}
-	capMaxNumEqs                    = field{"cmd_hca_cap.max_num_eqs", 1136, 16}
-	capPortType                     = field{"cmd_hca_cap.port_type", 438, 2}
-	capCmdifChecksum                = field{"cmd_hca_cap.cmdif_checksum", 528, 2}
-	capDriverVersion                = field{"cmd_hca_cap.driver_version", 609, 1}
-	capStridingRq                   = field{"cmd_hca_cap.striding_rq", 513, 1}
-	capExtStrideNumRange            = field{"cmd_hca_cap.ext_stride_num_range", 928, 1}
-	capBasicCyclicRcvWqe            = field{"cmd_hca_cap.basic_cyclic_rcv_wqe", 896, 1}
-	capEndPad                       = field{"cmd_hca_cap.end_pad", 352, 1}
-	capCqOi                         = field{"cmd_hca_cap.cq_oi", 544, 1}
-	capCqResize                     = field{"cmd_hca_cap.cq_resize", 545, 1}
-	capCqModeration                 = field{"cmd_hca_cap.cq_moderation", 546, 1}
-	capCqPeriodModeModify           = field{"cmd_hca_cap.cq_period_mode_modify", 547, 1}
-	capCqPeriodStartFromCqe         = field{"cmd_hca_cap.cq_period_start_from_cqe", 555, 1}
-	capCqEqRemap                    = field{"cmd_hca_cap.cq_eq_remap", 550, 1}
-	capCqeCompression               = field{"cmd_hca_cap.cqe_compression", 1471, 1}
-	capMiniCqeRespStrideIndex       = field{"cmd_hca_cap.mini_cqe_resp_stride_index", 1468, 1}
-	capEnhancedCqeCompression       = field{"cmd_hca_cap.enhanced_cqe_compression", 1456, 1}
-	capCqe128Always                 = field{"cmd_hca_cap.cqe_128_always", 1469, 1}
-	capScqeBreakModeration          = field{"cmd_hca_cap.scqe_break_moderation", 554, 1}
-	capSqTsFormat                   = field{"cmd_hca_cap.sq_ts_format", 1088, 2}
-	capRqTsFormat                   = field{"cmd_hca_cap.rq_ts_format", 1090, 2}
-	capForceTeardown                = field{"cmd_hca_cap.force_teardown", 272, 1}
-	capFastTeardown                 = field{"cmd_hca_cap.fast_teardown", 251, 1}
-	capModifyRqCounterSetId         = field{"cmd_hca_cap.modify_rq_counter_set_id", 388, 1}
-	capRqDelayDrop                  = field{"cmd_hca_cap.rq_delay_drop", 389, 1}
-	capVportCounters                = field{"cmd_hca_cap.vport_counters", 385, 1}
-	capEswitchManager               = field{"cmd_hca_cap.eswitch_manager", 423, 1}
-	capVportGroupManager            = field{"cmd_hca_cap.vport_group_manager", 416, 1}
-	capNicFlowTable                 = field{"cmd_hca_cap.nic_flow_table", 422, 1}
-	capNicVportChangeEvent          = field{"cmd_hca_cap.nic_vport_change_event", 992, 1}
-	capEthNetOffloads               = field{"cmd_hca_cap.eth_net_offloads", 540, 1}
-	capPcamReg                      = field{"cmd_hca_cap.pcam_reg", 426, 1}
-	capMcamReg                      = field{"cmd_hca_cap.mcam_reg", 425, 1}
-	capQcamReg                      = field{"cmd_hca_cap.qcam_reg", 367, 1}
-	capPortsCheck                   = field{"cmd_hca_cap.ports_check", 434, 1}
-	capDeviceFrequencyKhz           = field{"cmd_hca_cap.device_frequency_khz", 1248, 32}
-	capMaxFlowCounter150            = field{"cmd_hca_cap.max_flow_counter_15_0", 848, 16}
-	capFlowCounterBulkAlloc         = field{"cmd_hca_cap.flow_counter_bulk_alloc", 784, 8}
-	capFixedBufferSize              = field{"cmd_hca_cap.fixed_buffer_size", 264, 1}
-	capRelaxedOrderingWrite         = field{"cmd_hca_cap.relaxed_ordering_write", 232, 1}
-	capRelaxedOrderingRead          = field{"cmd_hca_cap.relaxed_ordering_read", 810, 1}
-	capNullMkey                     = field{"cmd_hca_cap.null_mkey", 281, 1}
-	capTerminateScatterListMkey     = field{"cmd_hca_cap.terminate_scatter_list_mkey", 246, 1}
-	capRepeatedMkey                 = field{"cmd_hca_cap.repeated_mkey", 247, 1}
-	capDumpFillMkey                 = field{"cmd_hca_cap.dump_fill_mkey", 248, 1}
-	capNicReceiveSteeringDiscard    = field{"cmd_hca_cap.nic_receive_steering_discard", 832, 1}
-	capReceiveDiscardVportDown      = field{"cmd_hca_cap.receive_discard_vport_down", 833, 1}
-	capTransmitDiscardVportDown     = field{"cmd_hca_cap.transmit_discard_vport_down", 834, 1}
-	capEqOverrunCount               = field{"cmd_hca_cap.eq_overrun_count", 835, 1}
-	capInvalidCommandCount          = field{"cmd_hca_cap.invalid_command_count", 837, 1}
-	capVnicEnvCqOverrun             = field{"cmd_hca_cap.vnic_env_cq_overrun", 313, 1}
-	capDisableLocalLbUc             = field{"cmd_hca_cap.disable_local_lb_uc", 993, 1}
-	capDisableLocalLbMc             = field{"cmd_hca_cap.disable_local_lb_mc", 994, 1}
-	capWqSignature                  = field{"cmd_hca_cap.wq_signature", 532, 1}
-	capLogPgSz                      = field{"cmd_hca_cap.log_pg_sz", 600, 8}
-	capShampo                       = field{"cmd_hca_cap.shampo", 683, 1}
-	capHairpin                      = field{"cmd_hca_cap.hairpin", 960, 1}
-	capQos                          = field{"cmd_hca_cap.qos", 539, 1}
-	capUmrExtendedTranslationOffset = field{"cmd_hca_cap.umr_extended_translation_offset", 280, 1}
-	capLogMaxQp                     = field{"cmd_hca_cap.log_max_qp", 155, 5}
-	capGidTableSize                 = field{"cmd_hca_cap.gid_table_size", 368, 16}
-	capPkeyTableSize                = field{"cmd_hca_cap.pkey_table_size", 400, 16}
-	capLogUarPageSz                 = field{"cmd_hca_cap.log_uar_page_sz", 1168, 16}
+	capLogMaxCq                  = field{"cmd_hca_cap.log_max_cq", 219, 5}
+	capLogMaxCqSz                = field{"cmd_hca_cap.log_max_cq_sz", 200, 8}
+	capLogMaxEq                  = field{"cmd_hca_cap.log_max_eq", 252, 4}
+	capLogMaxEqSz                = field{"cmd_hca_cap.log_max_eq_sz", 224, 8}
+	capLogMaxMkey                = field{"cmd_hca_cap.log_max_mkey", 234, 6}
+	capLogMaxKlmListSize         = field{"cmd_hca_cap.log_max_klm_list_size", 282, 6}
+	capLogMaxSq                  = field{"cmd_hca_cap.log_max_sq", 875, 5}
+	capLogMaxRq                  = field{"cmd_hca_cap.log_max_rq", 867, 5}
+	capLogMaxRmp                 = field{"cmd_hca_cap.log_max_rmp", 899, 5}
+	capLogMaxTir                 = field{"cmd_hca_cap.log_max_tir", 883, 5}
+	capLogMaxTis                 = field{"cmd_hca_cap.log_max_tis", 891, 5}
+	capLogMaxRqt                 = field{"cmd_hca_cap.log_max_rqt", 907, 5}
+	capLogMaxRqtSize             = field{"cmd_hca_cap.log_max_rqt_size", 915, 5}
+	capLogMaxPd                  = field{"cmd_hca_cap.log_max_pd", 811, 5}
+	capLogMaxTransportDomain     = field{"cmd_hca_cap.log_max_transport_domain", 803, 5}
+	capLogMaxWqSz                = field{"cmd_hca_cap.log_max_wq_sz", 987, 5}
+	capLogMaxStrideSzRq          = field{"cmd_hca_cap.log_max_stride_sz_rq", 931, 5}
+	capLogMinStrideSzRq          = field{"cmd_hca_cap.log_min_stride_sz_rq", 939, 5}
+	capLogMaxCurrentUcList       = field{"cmd_hca_cap.log_max_current_uc_list", 1019, 5}
+	capLogMaxCurrentMcList       = field{"cmd_hca_cap.log_max_current_mc_list", 1011, 5}
+	capLogMaxVlanList            = field{"cmd_hca_cap.log_max_vlan_list", 1003, 5}
+	capLogMaxL2Table             = field{"cmd_hca_cap.log_max_l2_table", 1155, 5}
+	capMaxNumEqs                 = field{"cmd_hca_cap.max_num_eqs", 1136, 16}
+	capPortType                  = field{"cmd_hca_cap.port_type", 438, 2}
+	capCmdifChecksum             = field{"cmd_hca_cap.cmdif_checksum", 528, 2}
+	capDriverVersion             = field{"cmd_hca_cap.driver_version", 609, 1}
+	capStridingRq                = field{"cmd_hca_cap.striding_rq", 513, 1}
+	capExtStrideNumRange         = field{"cmd_hca_cap.ext_stride_num_range", 928, 1}
+	capBasicCyclicRcvWqe         = field{"cmd_hca_cap.basic_cyclic_rcv_wqe", 896, 1}
+	capEndPad                    = field{"cmd_hca_cap.end_pad", 352, 1}
+	capCqOi                      = field{"cmd_hca_cap.cq_oi", 544, 1}
+	capCqModeration              = field{"cmd_hca_cap.cq_moderation", 546, 1}
+	capCqPeriodModeModify        = field{"cmd_hca_cap.cq_period_mode_modify", 547, 1}
+	capCqPeriodStartFromCqe      = field{"cmd_hca_cap.cq_period_start_from_cqe", 555, 1}
+	capCqEqRemap                 = field{"cmd_hca_cap.cq_eq_remap", 550, 1}
+	capCqeCompression            = field{"cmd_hca_cap.cqe_compression", 1471, 1}
+	capMiniCqeRespStrideIndex    = field{"cmd_hca_cap.mini_cqe_resp_stride_index", 1468, 1}
+	capEnhancedCqeCompression    = field{"cmd_hca_cap.enhanced_cqe_compression", 1456, 1}
+	capScqeBreakModeration       = field{"cmd_hca_cap.scqe_break_moderation", 554, 1}
+	capSqTsFormat                = field{"cmd_hca_cap.sq_ts_format", 1088, 2}
+	capRqTsFormat                = field{"cmd_hca_cap.rq_ts_format", 1090, 2}
+	capForceTeardown             = field{"cmd_hca_cap.force_teardown", 272, 1}
+	capFastTeardown              = field{"cmd_hca_cap.fast_teardown", 251, 1}
+	capModifyRqCounterSetId      = field{"cmd_hca_cap.modify_rq_counter_set_id", 388, 1}
+	capRqDelayDrop               = field{"cmd_hca_cap.rq_delay_drop", 389, 1}
+	capVportCounters             = field{"cmd_hca_cap.vport_counters", 385, 1}
+	capEswitchManager            = field{"cmd_hca_cap.eswitch_manager", 423, 1}
+	capNicVportChangeEvent       = field{"cmd_hca_cap.nic_vport_change_event", 992, 1}
+	capMaxFlowCounter150         = field{"cmd_hca_cap.max_flow_counter_15_0", 848, 16}
+	capRelaxedOrderingWrite      = field{"cmd_hca_cap.relaxed_ordering_write", 232, 1}
+	capRelaxedOrderingRead       = field{"cmd_hca_cap.relaxed_ordering_read", 810, 1}
+	capNicReceiveSteeringDiscard = field{"cmd_hca_cap.nic_receive_steering_discard", 832, 1}
+	capTransmitDiscardVportDown  = field{"cmd_hca_cap.transmit_discard_vport_down", 834, 1}
+	capEqOverrunCount            = field{"cmd_hca_cap.eq_overrun_count", 835, 1}
+	capInvalidCommandCount       = field{"cmd_hca_cap.invalid_command_count", 837, 1}
+	capVnicEnvCqOverrun          = field{"cmd_hca_cap.vnic_env_cq_overrun", 313, 1}
+	capDisableLocalLbUc          = field{"cmd_hca_cap.disable_local_lb_uc", 993, 1}
+	capDisableLocalLbMc          = field{"cmd_hca_cap.disable_local_lb_mc", 994, 1}
+	capShampo                    = field{"cmd_hca_cap.shampo", 683, 1}
+	capLogMaxQp                  = field{"cmd_hca_cap.log_max_qp", 155, 5}
+	capGidTableSize              = field{"cmd_hca_cap.gid_table_size", 368, 16}
+	capPkeyTableSize             = field{"cmd_hca_cap.pkey_table_size", 400, 16}
+	capLogUarPageSz              = field{"cmd_hca_cap.log_uar_page_sz", 1168, 16}
 
-	ethVlanCap                 = field{"per_protocol_networking_offload_caps.vlan_cap", 1, 1}
 	ethLroCap                  = field{"per_protocol_networking_offload_caps.lro_cap", 2, 1}
 	ethSelfLbEnModifiable      = field{"per_protocol_networking_offload_caps.self_lb_en_modifiable", 8, 1}
-	ethMaxLsoCap               = field{"per_protocol_networking_offload_caps.max_lso_cap", 11, 5}
 	ethMultiPktSendWqe         = field{"per_protocol_networking_offload_caps.multi_pkt_send_wqe", 16, 2}
 	ethWqeInlineMode           = field{"per_protocol_networking_offload_caps.wqe_inline_mode", 18, 2}
-	ethRssIndTblCap            = field{"per_protocol_networking_offload_caps.rss_ind_tbl_cap", 20, 4}
 	ethRegUmrSq                = field{"per_protocol_networking_offload_caps.reg_umr_sq", 24, 1}
 	ethScatterFcs              = field{"per_protocol_networking_offload_caps.scatter_fcs", 25, 1}
 	ethEnhancedMultiPktSendWqe = field{"per_protocol_networking_offload_caps.enhanced_multi_pkt_send_wqe", 26, 1}
@@ -287,7 +256,6 @@ var (
 
 // Memory keys (chapter "Memory key").
 var (
-	createMkeyPgAccess                      = field{"create_mkey_in.pg_access", 96, 1}
 	createMkeyMkeyUmemValid                 = field{"create_mkey_in.mkey_umem_valid", 97, 1}
 	createMkeyDataDirect                    = field{"create_mkey_in.data_direct", 98, 1}
 	createMkeyMemoryKeyMkeyEntry            = field{"create_mkey_in.memory_key_mkey_entry", 128, 512}
@@ -300,9 +268,6 @@ var (
 	mkcAccessMode42            = field{"mkc.access_mode_4_2", 3, 3}
 	mkcRelaxedOrderingWrite    = field{"mkc.relaxed_ordering_write", 13, 1}
 	mkcUmrEn                   = field{"mkc.umr_en", 16, 1}
-	mkcA                       = field{"mkc.a", 17, 1}
-	mkcRw                      = field{"mkc.rw", 18, 1}
-	mkcRr                      = field{"mkc.rr", 19, 1}
 	mkcLw                      = field{"mkc.lw", 20, 1}
 	mkcLr                      = field{"mkc.lr", 21, 1}
 	mkcAccessMode10            = field{"mkc.access_mode_1_0", 22, 2}
@@ -311,7 +276,6 @@ var (
 	mkcLength64                = field{"mkc.length64", 96, 1}
 	mkcBsfEn                   = field{"mkc.bsf_en", 97, 1}
 	mkcSyncUmr                 = field{"mkc.sync_umr", 98, 1}
-	mkcEnRinval                = field{"mkc.en_rinval", 103, 1}
 	mkcPd                      = field{"mkc.pd", 104, 24}
 	mkcStartAddr               = field{"mkc.start_addr", 128, 64}
 	mkcLen                     = field{"mkc.len", 192, 64}
@@ -320,11 +284,7 @@ var (
 	mkcRelaxedOrderingRead     = field{"mkc.relaxed_ordering_read", 473, 1}
 	mkcLogPageSize             = field{"mkc.log_page_size", 474, 6}
 
-	specialDumpFillMkey             = field{"query_special_contexts_out.dump_fill_mkey", 64, 32}
-	specialResdLkey                 = field{"query_special_contexts_out.resd_lkey", 96, 32}
-	specialNullMkey                 = field{"query_special_contexts_out.null_mkey", 128, 32}
-	specialTerminateScatterListMkey = field{"query_special_contexts_out.terminate_scatter_list_mkey", 160, 32}
-	specialRepeatedMkey             = field{"query_special_contexts_out.repeated_mkey", 192, 32}
+	specialResdLkey = field{"query_special_contexts_out.resd_lkey", 96, 32}
 )
 
 // Queues (chapters "Event queue", "Completion queue", "Work queues").
@@ -361,7 +321,6 @@ var (
 	cqcDbrUmemValid          = field{"cqc.dbr_umem_valid", 6, 1}
 	cqcApuCq                 = field{"cqc.apu_cq", 7, 1}
 	cqcCqeSz                 = field{"cqc.cqe_sz", 8, 3}
-	cqcCc                    = field{"cqc.cc", 11, 1}
 	cqcScqeBreakModerationEn = field{"cqc.scqe_break_moderation_en", 13, 1}
 	cqcOi                    = field{"cqc.oi", 14, 1}
 	cqcCqPeriodMode          = field{"cqc.cq_period_mode", 15, 2}
@@ -376,8 +335,6 @@ var (
 	cqcCqMaxCount            = field{"cqc.cq_max_count", 144, 16}
 	cqcCEqn                  = field{"cqc.c_eqn_or_apu_element", 160, 32}
 	cqcLogPageSize           = field{"cqc.log_page_size", 195, 5}
-	cqcLastNotifiedIndex     = field{"cqc.last_notified_index", 264, 24}
-	cqcLastSolicitIndex      = field{"cqc.last_solicit_index", 296, 24}
 	cqcConsumerCounter       = field{"cqc.consumer_counter", 328, 24}
 	cqcProducerCounter       = field{"cqc.producer_counter", 360, 24}
 	cqcDbrAddr               = field{"cqc.dbr_addr", 448, 64}
@@ -495,8 +452,6 @@ var (
 	tircRxHashToeplitzKey        = field{"tirc.rx_hash_toeplitz_key", 320, 320}
 	tircRxHashFieldSelectorOuter = field{"tirc.rx_hash_field_selector_outer", 640, 32}
 	tircRxHashFieldSelectorInner = field{"tirc.rx_hash_field_selector_inner", 672, 32}
-	tircLroTimeoutPeriodUsecs    = field{"tirc.lro_timeout_period_usecs", 132, 16}
-	tircLroMaxIpPayloadSize      = field{"tirc.lro_max_ip_payload_size", 152, 8}
 
 	hashFieldL3ProtType     = field{"rx_hash_field_select.l3_prot_type", 0, 1}
 	hashFieldL4ProtType     = field{"rx_hash_field_select.l4_prot_type", 1, 1}
@@ -549,8 +504,6 @@ var (
 	createTableCtx       = field{"create_flow_table_in.flow_table_context", 192, 320}
 
 	modifyTableModifyFieldSelect = field{"modify_flow_table_in.modify_field_select", 112, 16}
-	modifyTableTableType         = field{"modify_flow_table_in.table_type", 128, 8}
-	modifyTableTableId           = field{"modify_flow_table_in.table_id", 168, 24}
 	modifyTableCtx               = field{"modify_flow_table_in.flow_table_context", 192, 320}
 
 	queryTableOutCtx = field{"query_flow_table_out.flow_table_context", 192, 320}
@@ -559,21 +512,19 @@ var (
 	tableRefTableId   = field{"destroy_flow_table_in.table_id", 168, 24}
 
 	setRootTableType                    = field{"set_flow_table_root_in.table_type", 128, 8}
-	setRootTableId                      = field{"set_flow_table_root_in.table_id", 168, 24}
 	setRootUnderlayQpn                  = field{"set_flow_table_root_in.underlay_qpn", 200, 24}
 	setRootTableEswitchOwnerVhcaIdValid = field{"set_flow_table_root_in.table_eswitch_owner_vhca_id_valid", 224, 1}
 	setRootTableOfOtherVport            = field{"set_flow_table_root_in.table_of_other_vport", 143, 1}
 
-	ftxReformatEn           = field{"flow_table_context.reformat_en", 0, 1}
-	ftxDecapEn              = field{"flow_table_context.decap_en", 1, 1}
-	ftxSwOwner              = field{"flow_table_context.sw_owner", 2, 1}
-	ftxTerminationTable     = field{"flow_table_context.termination_table", 3, 1}
-	ftxTableMissAction      = field{"flow_table_context.table_miss_action", 4, 4}
-	ftxLevel                = field{"flow_table_context.level", 8, 8}
-	ftxRtcValid             = field{"flow_table_context.rtc_valid", 16, 1}
-	ftxLogSize              = field{"flow_table_context.log_size", 24, 8}
-	ftxTableMissId          = field{"flow_table_context.table_miss_id", 40, 24}
-	ftxLagMasterNextTableId = field{"flow_table_context.lag_master_next_table_id", 72, 24}
+	ftxReformatEn       = field{"flow_table_context.reformat_en", 0, 1}
+	ftxDecapEn          = field{"flow_table_context.decap_en", 1, 1}
+	ftxSwOwner          = field{"flow_table_context.sw_owner", 2, 1}
+	ftxTerminationTable = field{"flow_table_context.termination_table", 3, 1}
+	ftxTableMissAction  = field{"flow_table_context.table_miss_action", 4, 4}
+	ftxLevel            = field{"flow_table_context.level", 8, 8}
+	ftxRtcValid         = field{"flow_table_context.rtc_valid", 16, 1}
+	ftxLogSize          = field{"flow_table_context.log_size", 24, 8}
+	ftxTableMissId      = field{"flow_table_context.table_miss_id", 40, 24}
 
 	createGroupGroupType                     = field{"create_flow_group_in.group_type", 140, 4}
 	createGroupStartFlowIndex                = field{"create_flow_group_in.start_flow_index", 224, 32}
@@ -607,7 +558,6 @@ var (
 	flowDestinationListSize = field{"flow_context.destination_list_size", 136, 24}
 	flowFlowCounterListSize = field{"flow_context.flow_counter_list_size", 168, 24}
 	flowPacketReformatId    = field{"flow_context.packet_reformat_id", 192, 32}
-	flowModifyHeaderId      = field{"flow_context.modify_header_id", 224, 32}
 	flowPushVlan2           = field{"flow_context.push_vlan_2", 256, 32}
 	flowMatchValue          = field{"flow_context.match_value", 512, 4096}
 	flowDestination         = field{"flow_context.destination", 6144, 0}
@@ -757,7 +707,6 @@ var (
 
 	envTotalErrorQueues          = field{"vnic_diagnostic_statistics.total_error_queues", 32, 32}
 	envNicReceiveSteeringDiscard = field{"vnic_diagnostic_statistics.nic_receive_steering_discard", 128, 64}
-	envReceiveDiscardVportDown   = field{"vnic_diagnostic_statistics.receive_discard_vport_down", 192, 64}
 	envTransmitDiscardVportDown  = field{"vnic_diagnostic_statistics.transmit_discard_vport_down", 256, 64}
 	envAsyncEqOverrun            = field{"vnic_diagnostic_statistics.async_eq_overrun", 320, 32}
 	envCompEqOverrun             = field{"vnic_diagnostic_statistics.comp_eq_overrun", 352, 32}
@@ -780,7 +729,6 @@ var (
 // Registers (chapter "Registers"); reached through ACCESS_REG.
 var (
 	regRegisterId   = field{"access_register_in.register_id", 80, 16}
-	regArgument     = field{"access_register_in.argument", 96, 32}
 	regRegisterData = field{"access_register_in.register_data", 128, 0}
 
 	ptysAnDisableAdmin        = field{"ptys_reg.an_disable_admin", 1, 1}
@@ -807,24 +755,14 @@ var (
 	paosAdminStatus = field{"paos_reg.admin_status", 20, 4}
 	paosOperStatus  = field{"paos_reg.oper_status", 28, 4}
 	paosAse         = field{"paos_reg.ase", 32, 1}
-	paosEe          = field{"paos_reg.ee", 33, 1}
-	paosE           = field{"paos_reg.e", 62, 2}
 
-	pfccLocalPort  = field{"pfcc_reg.local_port", 8, 8}
-	pfccPpanMaskN  = field{"pfcc_reg.ppan_mask_n", 27, 1}
-	pfccPrioMaskTx = field{"pfcc_reg.prio_mask_tx", 40, 8}
-	pfccPrioMaskRx = field{"pfcc_reg.prio_mask_rx", 56, 8}
-	pfccPptx       = field{"pfcc_reg.pptx", 64, 1}
-	pfccAptx       = field{"pfcc_reg.aptx", 65, 1}
-	pfccPptxMaskN  = field{"pfcc_reg.pptx_mask_n", 66, 1}
-	pfccPfctx      = field{"pfcc_reg.pfctx", 72, 8}
-	pfccPprx       = field{"pfcc_reg.pprx", 96, 1}
-	pfccAprx       = field{"pfcc_reg.aprx", 97, 1}
-	pfccPprxMaskN  = field{"pfcc_reg.pprx_mask_n", 98, 1}
-	pfccPfcrx      = field{"pfcc_reg.pfcrx", 104, 8}
+	pfccLocalPort = field{"pfcc_reg.local_port", 8, 8}
+	pfccPptx      = field{"pfcc_reg.pptx", 64, 1}
+	pfccPfctx     = field{"pfcc_reg.pfctx", 72, 8}
+	pfccPprx      = field{"pfcc_reg.pprx", 96, 1}
+	pfccPfcrx     = field{"pfcc_reg.pfcrx", 104, 8}
 
 	ppcntLocalPort  = field{"ppcnt_reg.local_port", 8, 8}
-	ppcntPnat       = field{"ppcnt_reg.pnat", 16, 2}
 	ppcntGrp        = field{"ppcnt_reg.grp", 26, 6}
 	ppcntClr        = field{"ppcnt_reg.clr", 32, 1}
 	ppcntPrioTc     = field{"ppcnt_reg.prio_tc", 59, 5}
@@ -850,14 +788,12 @@ var (
 	laneModule = field{"lane_2_module_mapping.module", 24, 8}
 
 	pcmrLocalPort = field{"pcmr_reg.local_port", 8, 8}
-	pcmrFcsCap    = field{"pcmr_reg.fcs_cap", 62, 1}
 	pcmrFcsChk    = field{"pcmr_reg.fcs_chk", 94, 1}
 
 	pmaosModule      = field{"pmaos_reg.module", 8, 8}
 	pmaosAdminStatus = field{"pmaos_reg.admin_status", 20, 4}
 	pmaosOperStatus  = field{"pmaos_reg.oper_status", 28, 4}
 
-	mciaL                = field{"mcia_reg.l", 0, 1}
 	mciaModule           = field{"mcia_reg.module", 8, 8}
 	mciaStatus           = field{"mcia_reg.status", 24, 8}
 	mciaI2cDeviceAddress = field{"mcia_reg.i2c_device_address", 32, 8}
@@ -866,13 +802,10 @@ var (
 	mciaSize             = field{"mcia_reg.size", 80, 16}
 	mciaDwords           = field{"mcia_reg.dwords", 128, 1024}
 
-	mpcntPcieIndex  = field{"mpcnt_reg.pcie_index", 8, 8}
 	mpcntGrp        = field{"mpcnt_reg.grp", 26, 6}
-	mpcntClr        = field{"mpcnt_reg.clr", 32, 1}
 	mpcntCounterSet = field{"mpcnt_reg.counter_set", 64, 1984}
 
 	pcieLifeTimeCounterHigh = field{"pcie_perf_cntrs_grp_data_layout.life_time_counter_high", 0, 32}
-	pcieLifeTimeCounterLow  = field{"pcie_perf_cntrs_grp_data_layout.life_time_counter_low", 32, 32}
 
 	mtcapSensorCount = field{"mtcap_reg.sensor_count", 25, 7}
 	mtcapSensorMap   = field{"mtcap_reg.sensor_map", 64, 64}
@@ -880,12 +813,9 @@ var (
 	mtmpSensorIndex     = field{"mtmp_reg.sensor_index", 20, 12}
 	mtmpTemperature     = field{"mtmp_reg.temperature", 48, 16}
 	mtmpMte             = field{"mtmp_reg.mte", 64, 1}
-	mtmpMtr             = field{"mtmp_reg.mtr", 65, 1}
 	mtmpMaxTemperature  = field{"mtmp_reg.max_temperature", 80, 16}
 	mtmpTempThresholdHi = field{"mtmp_reg.temp_threshold_hi", 112, 16}
-	mtmpTempThresholdLo = field{"mtmp_reg.temp_threshold_lo", 144, 16}
 	mtmpSensorNameHi    = field{"mtmp_reg.sensor_name_hi", 192, 32}
-	mtmpSensorNameLo    = field{"mtmp_reg.sensor_name_lo", 224, 32}
 
 	pcamFeatureGroup   = field{"pcam_reg.feature_group", 8, 8}
 	pcamAccessRegGroup = field{"pcam_reg.access_reg_group", 24, 8}
@@ -895,13 +825,9 @@ var (
 	pcamRegPplm  = field{"pcam_regs_5000_to_507f.pplm", 92, 1}
 	pcamRegPpcnt = field{"pcam_regs_5000_to_507f.ppcnt", 119, 1}
 
-	pcamFeaturePtysExtendedEthernet     = field{"pcam_enhanced_features.ptys_extended_ethernet", 114, 1}
-	pcamFeaturePfccMask                 = field{"pcam_enhanced_features.pfcc_mask", 118, 1}
-	pcamFeaturePtysConnectorType        = field{"pcam_enhanced_features.ptys_connector_type", 124, 1}
-	pcamFeaturePpcntDiscardGroup        = field{"pcam_enhanced_features.ppcnt_discard_group", 126, 1}
-	pcamFeaturePpcntStatisticalGroup    = field{"pcam_enhanced_features.ppcnt_statistical_group", 127, 1}
-	pcamFeatureRxBufferFullnessCounters = field{"pcam_enhanced_features.rx_buffer_fullness_counters", 123, 1}
-	pcamFeaturePerLaneErrorCounters     = field{"pcam_enhanced_features.per_lane_error_counters", 122, 1}
+	pcamFeaturePtysExtendedEthernet  = field{"pcam_enhanced_features.ptys_extended_ethernet", 114, 1}
+	pcamFeaturePtysConnectorType     = field{"pcam_enhanced_features.ptys_connector_type", 124, 1}
+	pcamFeaturePpcntStatisticalGroup = field{"pcam_enhanced_features.ppcnt_statistical_group", 127, 1}
 
 	mcamFeatureGroup   = field{"mcam_reg.feature_group", 8, 8}
 	mcamAccessRegGroup = field{"mcam_reg.access_reg_group", 24, 8}
@@ -915,9 +841,6 @@ var (
 	mcamFeaturePciePerformanceGroup  = field{"mcam_enhanced_features.pcie_performance_group", 127, 1}
 	mcamFeaturePtpcyc2realtimeModify = field{"mcam_enhanced_features.ptpcyc2realtime_modify", 107, 1}
 
-	qcamFeatureGroup   = field{"qcam_reg.feature_group", 8, 8}
-	qcamAccessRegGroup = field{"qcam_reg.access_reg_group", 24, 8}
-
 	mtutcOperation      = field{"mtutc_reg.operation", 28, 4}
 	mtutcFreqAdjustment = field{"mtutc_reg.freq_adjustment", 32, 32}
 	mtutcUtcSec         = field{"mtutc_reg.utc_sec", 128, 32}
@@ -927,9 +850,7 @@ var (
 	mrtcTimeH = field{"mrtc_reg.time_h", 64, 32}
 	mrtcTimeL = field{"mrtc_reg.time_l", 96, 32}
 
-	mlcrLocalPort      = field{"mlcr_reg.local_port", 8, 8}
-	mlcrBeaconDuration = field{"mlcr_reg.beacon_duration", 48, 16}
-	mlcrBeaconRemain   = field{"mlcr_reg.beacon_remain", 80, 16}
+	mlcrLocalPort = field{"mlcr_reg.local_port", 8, 8}
 )
 
 // Port counters (PPCNT groups); each is 64 bits wide, named by its high word.
@@ -943,7 +864,6 @@ var (
 	c8023AMulticastFramesReceivedOk = field{"eth_802_3_cntrs_grp_data_layout.a_multicast_frames_received_ok_high", 512, 64}
 	c8023ABroadcastFramesReceivedOk = field{"eth_802_3_cntrs_grp_data_layout.a_broadcast_frames_received_ok_high", 576, 64}
 	c8023AFrameTooLongErrors        = field{"eth_802_3_cntrs_grp_data_layout.a_frame_too_long_errors_high", 768, 64}
-	c8023AInRangeLengthErrors       = field{"eth_802_3_cntrs_grp_data_layout.a_in_range_length_errors_high", 640, 64}
 
 	c2863IfInOctets         = field{"eth_2863_cntrs_grp_data_layout.if_in_octets_high", 0, 64}
 	c2863IfInUcastPkts      = field{"eth_2863_cntrs_grp_data_layout.if_in_ucast_pkts_high", 64, 64}
@@ -956,7 +876,6 @@ var (
 	c2863IfOutMulticastPkts = field{"eth_2863_cntrs_grp_data_layout.if_out_multicast_pkts_high", 704, 64}
 	c2863IfOutBroadcastPkts = field{"eth_2863_cntrs_grp_data_layout.if_out_broadcast_pkts_high", 768, 64}
 
-	c2819EtherStatsDropEvents    = field{"eth_2819_cntrs_grp_data_layout.ether_stats_drop_events_high", 0, 64}
 	c2819EtherStatsOctets        = field{"eth_2819_cntrs_grp_data_layout.ether_stats_octets_high", 64, 64}
 	c2819EtherStatsPkts          = field{"eth_2819_cntrs_grp_data_layout.ether_stats_pkts_high", 128, 64}
 	c2819EtherStatsBroadcastPkts = field{"eth_2819_cntrs_grp_data_layout.ether_stats_broadcast_pkts_high", 192, 64}

@@ -242,17 +242,20 @@ func TestWildSignatures(t *testing.T) {
 	require.Equal(t, 5, n)
 }
 
-func TestSendErrors(t *testing.T) {
+// sendFault is a bad work request and the failure it ends in.
+type sendFault struct {
+	name string
+	do   func(r *rig, q *rigSQ, key uint32, at uint64)
+	want failure
+}
+
+// sendFaults post one bad work request each; at is where a good frame lies.
+func sendFaults() []sendFault {
 	f := rigUDP(58, 1000)
-	type setup func(r *rig, q *rigSQ, key uint32, at uint64)
 	plain := func(n int, k uint32, at uint64) []byte {
 		return append(rigEseg(0, 0, nil), rigSeg(n, k, at)...)
 	}
-	for _, c := range []struct {
-		name string
-		do   setup
-		want failure
-	}{
+	return []sendFault{
 		{"wrong key", func(r *rig, q *rigSQ, key uint32, at uint64) { q.post(opSend, 0, 0, plain(60, key^0x100, at)) }, failProtection},
 		{"wrong variant", func(r *rig, q *rigSQ, key uint32, at uint64) { q.post(opSend, 0, 0, plain(60, key^1, at)) }, failProtection},
 		{"other PD", func(r *rig, q *rigSQ, key uint32, at uint64) { q.pd++; q.post(opSend, 0, 0, plain(60, key, at)) }, failProtection},
@@ -288,7 +291,12 @@ func TestSendErrors(t *testing.T) {
 			q.minInline = inlineIP
 			q.post(opSend, 0, 0, append(rigEseg(0, 0, f[:33]), rigSeg(60, key, at)...))
 		}, failInline},
-	} {
+	}
+}
+
+func TestSendErrors(t *testing.T) {
+	f := rigUDP(58, 1000)
+	for _, c := range sendFaults() {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
 			e, _ := r.eq(6)
