@@ -56,6 +56,7 @@ var benchGroups = []struct {
 	run  func() ([]figure, error)
 }{
 	{"tx", benchTX},
+	{"pci", benchPCI},
 }
 
 func benchNames() (names []string) {
@@ -170,8 +171,19 @@ type txBench struct {
 	frames []txFrame
 }
 
+// txVariants are the ways to send that are compared: packets a session can hold
+// and bytes of the frames that stand in it.
+var txVariants = map[string]struct {
+	mpw    bool
+	inline int
+}{
+	"tx.mpwqe.on":     {true, 0},
+	"tx.mpwqe.off":    {false, 0},
+	"tx.mpwqe.inline": {true, benchFrame},
+}
+
 // newTxBench prepares a section's frames.
-func newTxBench(mpw bool) (*txBench, error) {
+func newTxBench(variant string) (*txBench, error) {
 	r, err := newBenchRig("cx5", "none")
 	if err != nil {
 		return nil, err
@@ -182,7 +194,9 @@ func newTxBench(mpw bool) (*txBench, error) {
 	}
 	r.u.add("pages", func() error { b.pool.close(r.nic.mem); return nil })
 	b.q.home(b.pool)
-	if !mpw {
+	v := txVariants[variant]
+	b.q.inlineUpTo(v.inline)
+	if !v.mpw {
 		b.q.limit = 0
 	}
 	return b, nil
@@ -243,22 +257,22 @@ func (b *txBench) measure(sections int) (float64, error) {
 	return float64(spent.Nanoseconds()) / float64(packets), nil
 }
 
-// benchTX measures the send path.
+// benchTX measures the send path in its variants, in turn.
 func benchTX() ([]figure, error) {
-	on, err := newTxBench(true)
-	if err != nil {
-		return nil, err
+	names := []string{"tx.mpwqe.on", "tx.mpwqe.off", "tx.mpwqe.inline"}
+	var rigs []*txBench
+	for _, name := range names {
+		b, err := newTxBench(name)
+		if err != nil {
+			return nil, err
+		}
+		defer b.close()
+		rigs = append(rigs, b)
 	}
-	defer on.close()
-	off, err := newTxBench(false)
-	if err != nil {
-		return nil, err
-	}
-	defer off.close()
-	var ns [2][]float64
+	ns := make([][]float64, len(rigs))
 	var allocs []float64
 	for run := range benchRuns + 1 {
-		for i, b := range []*txBench{on, off} {
+		for i, b := range rigs {
 			var m0, m1 runtime.MemStats
 			runtime.ReadMemStats(&m0)
 			v, err := b.measure(benchSections)
@@ -272,10 +286,11 @@ func benchTX() ([]figure, error) {
 			}
 		}
 	}
-	fon, foff := summarize("tx.mpwqe.on", "ns/packet", ns[0]), summarize("tx.mpwqe.off", "ns/packet", ns[1])
-	out := []figure{fon.against(foff), foff, summarize("tx.allocs", "allocs/packet", allocs)}
-	out = append(out, wireFigures(on, off)...)
-	counted, err := instructionFigures("tx.mpwqe.on", "tx.mpwqe.off")
+	off := summarize(names[1], "ns/packet", ns[1])
+	out := []figure{summarize(names[0], "ns/packet", ns[0]).against(off), off, summarize(names[2], "ns/packet", ns[2]).against(off),
+		summarize("tx.allocs", "allocs/packet", allocs)}
+	out = append(out, wireFigures(rigs[0], rigs[1])...)
+	counted, err := instructionFigures(names...)
 	return append(out, counted...), err
 }
 
@@ -359,11 +374,62 @@ func runBenchChild(what string) error {
 	if err != nil {
 		return err
 	}
-	b, err := newTxBench(name == "tx.mpwqe.on")
+	b, err := newTxBench(name)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	_, err = b.measure(sections)
 	return err
+}
+
+// pciRates are the packet rates of the published figures for each link, of
+// 64-byte packets: Linux mlx5e on ConnectX-5 without its multi-packet WQEs and
+// with them. Generation 4 has no published figure; it gets generation 3's rate.
+var pciRates = map[string]float64{"gen2": 36.864e6, "gen3": 56.064e6, "gen4": 56.064e6}
+
+// benchPCI turns what the device counted on its bus into the share of a link
+// that sending takes, towards the device.
+func benchPCI() (out []figure, err error) {
+	for _, variant := range []string{"off", "on", "inline"} {
+		b, err := newTxBench("tx.mpwqe." + variant)
+		if err != nil {
+			return nil, err
+		}
+		load, err := b.pciLoad()
+		if again := b.close(); err == nil {
+			err = again
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range model.PCILinks {
+			name := "pci." + l.Name + "." + variant
+			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRates[l.Name])}),
+				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRates[l.Name])}))
+		}
+		out = append(out, summarize("pci.bytes."+variant, "bytes inbound", []float64{load.In}))
+	}
+	return out, nil
+}
+
+// pciLoad is what a packet puts on the link, in bursts that the device takes one
+// by one.
+func (b *txBench) pciLoad() (model.PCILoad, error) {
+	const rounds = 8
+	before := b.dev.m.PCI()
+	for range rounds {
+		if err := b.load(); err != nil {
+			return model.PCILoad{}, err
+		}
+		for i := 0; i < len(b.frames); i += benchBurst {
+			b.q.send(b.frames[i : i+benchBurst])
+			b.settle()
+			b.q.complete(napiBudget)
+		}
+	}
+	counts := b.dev.m.PCI().Sub(before)
+	load := counts.Load()
+	packets := float64(rounds * len(b.frames))
+	return model.PCILoad{In: load.In / packets, Out: load.Out / packets}, nil
 }

@@ -18,11 +18,13 @@ import (
 
 const (
 	commandSlots = 32
-	// commandTimeout is how long firmware may take. Linux waits as long.
-	commandTimeout = 60 * time.Second
 	// maxMessage bounds a message; the longest in use gives all init pages at once.
 	maxMessage = 1 << 20
 )
+
+// commandTimeout is how long firmware may take. Linux waits as long. It is not a
+// constant so that tests need not.
+var commandTimeout = 60 * time.Second
 
 var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power")
 
@@ -146,10 +148,17 @@ func (c *commander) waitReady(ctx context.Context, wait time.Duration, progress 
 	}
 }
 
-// close takes the command queue back. No command may be running.
+// close takes the command queue back. No command may be running. When firmware
+// still owes an answer it may write it any time: the memory stays unused then,
+// until the arena is closed.
 func (c *commander) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for n := range c.slots {
+		if c.slots[n].abandoned && !c.lost.Load() {
+			return
+		}
+	}
 	for _, p := range c.pages {
 		c.mem.free(p)
 	}

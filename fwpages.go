@@ -44,7 +44,7 @@ func (p *firmwarePages) provide(stage uint16) error {
 
 // give lends n pages in one command. When firmware refuses them they are ours
 // again; when it does not answer it may use them any time, so they stay unused
-// until the device is closed.
+// until the arena is closed.
 func (p *firmwarePages) give(function uint32, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *firmwarePages) give(function uint32, n int) error {
 	}
 	pages := run.pages()
 	if err := p.fw.givePages(function, pages); err != nil {
-		if refused := (*cmdError)(nil); errors.As(err, &refused) {
+		if refused := (*cmdError)(nil); errors.As(err, &refused) || errors.Is(err, errDeviceLost) {
 			p.mem.free(run)
 		}
 		return err
@@ -121,6 +121,9 @@ func (p *firmwarePages) reclaim() error {
 			return nil
 		}
 		n, err := p.take(function, min(left, reclaimBatch))
+		if errors.Is(err, errDeviceLost) {
+			p.forget()
+		}
 		if err != nil {
 			return err
 		}
@@ -128,6 +131,16 @@ func (p *firmwarePages) reclaim() error {
 			return fmt.Errorf("firmware keeps %d pages", left)
 		}
 	}
+}
+
+// forget frees what a device has that is gone.
+func (p *firmwarePages) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a := range p.given {
+		p.mem.freePage(a)
+	}
+	clear(p.given)
 }
 
 // lent is the number of pages that firmware has.

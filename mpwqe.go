@@ -11,6 +11,8 @@ package main
 // never padded with NOPs: what does not fit before the edge opens the next
 // session behind it.
 
+import "encoding/binary"
+
 // txFrame is a frame to send, or a piece of one, in DMA memory. It holds no
 // pointer, so that bursts of it cost the garbage collector nothing.
 type txFrame struct {
@@ -40,25 +42,133 @@ func (k txKind) header() uint32 { return uint32(k >> txHeaderShift) }
 // counts 16-byte segments, two of which are not packets. Linux stops at 58.
 const sessionLimit = maxDS - 2
 
+// sizeRange says which frames can be sent as they are: from a header up to what
+// the port takes. One unsigned comparison checks both ends.
+type sizeRange uint32
+
+func upTo(frame int) sizeRange { return sizeRange(frame - etherHeader) }
+
+func (r sizeRange) refuses(size uint32) bool { return size-etherHeader > uint32(r) }
+
 // fillSession writes the data segments of the session that the first frame opens
 // and remembers the pages, until a frame comes that cannot join. It returns the
 // number of frames and their bytes. out and refs are at least as long as frames.
-func fillSession(out []seg, refs []pageRef, frames []txFrame, lkey uint32) (n int, bytes uint64) {
+func fillSession(out []seg, refs []pageRef, frames []txFrame, lkey uint32, ok sizeRange) (n int, bytes uint32) {
 	out, refs = out[:len(frames)], refs[:len(frames)]
 	if len(frames) == 0 {
 		return 0, 0
 	}
-	eseg := frames[0].eseg
+	eseg, key := frames[0].eseg, uint64(be32word(lkey))<<32
 	for i := range frames {
 		f := &frames[i]
 		size := f.size
-		if f.eseg.a^eseg.a|f.eseg.b^eseg.b|uint64(f.kind) != 0 || size < etherHeader {
+		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || ok.refuses(size) {
+			return i, bytes
+		}
+		out[i] = seg{key | uint64(be32word(size)), be64word(f.addr)}
+		refs[i] = f.page
+		bytes += size
+	}
+	return len(frames), bytes
+}
+
+// inlineSession is a session whose small frames stand in the WQE itself, so that
+// the device needs no second read for them: a length word, the bytes, and what
+// fills the last segment. All frames lie in memory mem, at bus address base.
+type inlineSession struct {
+	mem  []byte
+	base uint64
+	most uint32 // bytes of the longest frame that is put in
+	lkey uint32
+}
+
+// fill is fillSession with frames put in. used is the number of segments.
+func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok sizeRange) (n, used, inlined int, bytes uint32) {
+	for n < len(frames) {
+		k, sum := s.blocks(out[used:], refs[n:], frames[n:], frames[0].eseg, ok)
+		n, used, inlined, bytes = n+k, used+k*segsPerBlock, inlined+k, bytes+sum
+		if n == len(frames) {
 			break
 		}
-		out[i] = dataSeg(size, lkey, f.addr)
-		refs[i] = f.page
-		bytes += uint64(size)
-		n++
+		f := &frames[n]
+		if f.eseg != frames[0].eseg || f.kind != 0 || ok.refuses(f.size) {
+			break
+		}
+		room, put := s.one(out[used:], f)
+		if room == 0 {
+			break
+		}
+		if put {
+			inlined++
+		}
+		refs[n] = f.page
+		used, bytes, n = used+room, bytes+f.size, n+1
 	}
-	return n, bytes
+	return n, used, inlined, bytes
+}
+
+// blocks puts in frames that take just one block, 45 to 60 bytes, from the front
+// of frames; for small packets that is all of them.
+func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame, eseg seg, ok sizeRange) (n int, bytes uint32) {
+	const least = wqebb - 4 - segment + 1
+	frames = frames[:min(len(frames), len(out)/segsPerBlock)]
+	refs = refs[:len(frames)]
+	mem, base, span := s.mem, s.base, min(s.most, wqebb-4)-least
+	if s.most < least {
+		return 0, 0
+	}
+	for i := range frames {
+		f := &frames[i]
+		size, off := f.size, f.addr-base
+		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || size-least > span || ok.refuses(size) ||
+			off > uint64(len(mem)) || len(mem)-int(off) < wqebb || len(out) < segsPerBlock {
+			return i, bytes
+		}
+		putBlock((*wqeBlock)(out), (*[wqebb]byte)(mem[off:]), size)
+		out = out[segsPerBlock:]
+		refs[i] = f.page
+		bytes += size
+	}
+	return len(frames), bytes
+}
+
+// one writes the segments of one frame of any size: put in where it is small and
+// in our memory, else a pointer. It returns how many it took, 0 when there is no
+// room.
+func (s *inlineSession) one(out []seg, f *txFrame) (room int, put bool) {
+	room = int(f.size+4+segment-1) / segment
+	off := f.addr - s.base
+	if f.size > s.most || off >= uint64(len(s.mem)) || uint64(len(s.mem))-off < uint64(room*segment) {
+		if len(out) == 0 {
+			return 0, false
+		}
+		out[0] = dataSeg(f.size, s.lkey, f.addr)
+		return 1, false
+	}
+	if room > len(out) {
+		return 0, false
+	}
+	putInline(out[:room], s.mem[off:], f.size)
+	return room, true
+}
+
+// putBlock writes an inline data segment of 45 to 60 bytes. It copies whole
+// words, beyond the frame too: the device reads no more than the length says.
+func putBlock(out *wqeBlock, b *[wqebb]byte, size uint32) {
+	le := binary.LittleEndian
+	out[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(b[0:]))<<32, le.Uint64(b[4:])}
+	out[1] = seg{le.Uint64(b[12:]), le.Uint64(b[20:])}
+	out[2] = seg{le.Uint64(b[28:]), le.Uint64(b[36:])}
+	out[3] = seg{le.Uint64(b[44:]), le.Uint64(b[52:])}
+}
+
+// putInline is putBlock for any length: it writes all of out.
+func putInline(out []seg, b []byte, size uint32) {
+	le := binary.LittleEndian
+	b = b[:len(out)*segment]
+	out[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(b))<<32, le.Uint64(b[4:])}
+	for i := 1; i < len(out); i++ {
+		w := b[i*segment-4:][:segment]
+		out[i] = seg{le.Uint64(w), le.Uint64(w[8:])}
+	}
 }

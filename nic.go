@@ -516,7 +516,8 @@ func (n *nic) newSQ(c *channel, pool *pagePool) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw}, &n.undo)
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw,
+		frame: p.frame, maxLSO: n.caps.maxLSO}, &n.undo)
 	if err != nil {
 		return nil, err
 	}

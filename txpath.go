@@ -42,9 +42,10 @@ func (o txOffload) eseg() seg {
 
 // txMark remembers what a completion covers. Marks are in ring order.
 type txMark struct {
-	end    uint32 // producer counter after the WQE that asked for completion
-	first  uint16 // counter of that WQE, which the completion names
-	frames uint32 // frames posted until then
+	end     uint32 // producer counter after the WQE that asked for completion
+	first   uint16 // counter of that WQE, which the completion names
+	frames  uint32 // elements posted until then
+	packets uint32 // packets posted until then
 }
 
 // txStats counts what a send queue did, by mlx5e's names. The owner adds to its
@@ -55,11 +56,19 @@ type txStats struct {
 	bytes    counter
 	blocks   counter // multi-packet WQEs
 	shared   counter // packets in them
+	inlined  counter // packets of these that stood in the WQE itself
 	cqes     counter
 	cqeErr   counter
 	nop      counter
 	more     counter // packets that needed no doorbell of their own
+	csum     counter // packets with checksums filled in, outer headers
+	csumIn   counter // the same, inner headers
+	csumNone counter
+	vlans    counter // tags inserted
+	tso      counter // frames that the device cut
+	tsoBytes counter // their payload
 	stopped  counter // bursts that the ring had no room for
+	wake     counter // times a full ring had room again
 	dropped  counter // frames lost to an error of the queue or not fit to send
 	doorbell counter
 	recover  counter // resets after an error or a missing completion
@@ -67,7 +76,8 @@ type txStats struct {
 
 // txTally is what has been counted and not yet published.
 type txTally struct {
-	packets, bytes, blocks, shared, cqes, cqeErr, nops, bursts, stopped, dropped, recovered uint64
+	packets, bytes, blocks, shared, inlined, cqes, cqeErr, nops, bursts, stopped, woken, dropped, recovered uint64
+	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes                                                  uint64
 }
 
 // publish makes the tally visible to others. Called when the owner goes idle and
@@ -78,11 +88,19 @@ func (q *sendQueue) publish() {
 	s.bytes.add(t.bytes)
 	s.blocks.add(t.blocks)
 	s.shared.add(t.shared)
+	s.inlined.add(t.inlined)
 	s.cqes.add(t.cqes)
 	s.cqeErr.add(t.cqeErr)
 	s.nop.add(t.nops)
 	s.more.add(t.packets - min(t.packets, t.bursts))
+	s.csum.add(t.csum)
+	s.csumIn.add(t.csumInner)
+	s.csumNone.add(t.csumNone)
+	s.vlans.add(t.vlans)
+	s.tso.add(t.tsoPackets)
+	s.tsoBytes.add(t.tsoBytes)
 	s.stopped.add(t.stopped)
+	s.wake.add(t.woken)
 	s.dropped.add(t.dropped)
 	s.doorbell.add(t.bursts)
 	s.recover.add(t.recovered)
@@ -96,6 +114,8 @@ type sendConfig struct {
 	lkey      uint32
 	minInline uint8
 	mpw       bool
+	frame     int // bytes of the longest frame
+	maxLSO    int
 }
 
 // sendQueue is one send queue. One goroutine owns it.
@@ -106,8 +126,10 @@ type sendQueue struct {
 	pi     uint32    // WQEBBs posted
 	ci     uint32    // WQEBBs known to be done
 	last   uint32    // first WQEBB of the WQE posted last
-	fhead  uint32    // frames posted
-	ftail  uint32    // frames given back
+	fhead  uint32    // elements posted
+	ftail  uint32    // elements given back
+	posted uint32    // packets posted
+	left   uint32    // packets known to have left
 	refs   []pageRef // of frames posted, a ring
 	fmask  uint32
 	lkey   uint32
@@ -115,6 +137,7 @@ type sendQueue struct {
 	inline uint8     // least inline mode
 	n      uint32    // SQN
 	pool   *pagePool // whose pages this goroutine may return directly
+	small  inlineSession
 	marks  []txMark
 	mhead  uint32
 	mtail  uint32
@@ -122,6 +145,9 @@ type sendQueue struct {
 	uar    []byte
 	cq     *compQueue
 	buf    dmaMem
+	full   bool // a burst found no room and the queue has not woken since
+	sizes  sizeRange
+	maxLSO uint32   // bytes of the largest frame to cut; 0 is none
 	failed bool     // an error completion was seen; the queue waits for recovery
 	cause  cqeError // of that
 	seen   uint32   // completions at the last look of stalled
@@ -134,7 +160,7 @@ type sendQueue struct {
 func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue, error) {
 	n := 1 << c.log
 	q := &sendQueue{cq: cq, uar: c.uar, lkey: c.lkey, inline: c.minInline, mask: uint32(n - 1), marks: make([]txMark, n),
-		refs: make([]pageRef, n*segsPerBlock), fmask: uint32(n*segsPerBlock - 1)}
+		refs: make([]pageRef, n*segsPerBlock), fmask: uint32(n*segsPerBlock - 1), sizes: upTo(c.frame), maxLSO: uint32(c.maxLSO)}
 	if c.mpw && c.minInline == inlineNone {
 		q.limit = sessionLimit
 	}
@@ -152,7 +178,14 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 }
 
 // home names the pool whose owner is this queue's goroutine too.
-func (q *sendQueue) home(p *pagePool) { q.pool = p }
+func (q *sendQueue) home(p *pagePool) {
+	q.pool = p
+	q.small.mem, q.small.base, q.small.lkey = p.mem.b, p.mem.iova, q.lkey
+}
+
+// inlineUpTo puts frames of up to n bytes into sessions themselves; 0 puts none.
+// Only the queue's owner, or a stopped channel's, may call it.
+func (q *sendQueue) inlineUpTo(n int) { q.small.most = uint32(n) }
 
 // l2Inline is what inline mode L2 asks for: the header with one VLAN tag. It
 // fills the two bytes that the eth segment holds and one more segment.
@@ -174,6 +207,7 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 			n = q.plain(rest)
 		}
 		if n == 0 {
+			q.full = true
 			q.tally.stopped++
 			break
 		}
@@ -190,7 +224,7 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 func (q *sendQueue) ring() {
 	ctrl := &q.segs[(q.last&q.mask)*segsPerBlock]
 	ctrl.b = be64word(ctrlCQE << 32)
-	q.marks[q.mhead&q.mask] = txMark{q.pi, uint16(q.last), q.fhead}
+	q.marks[q.mhead&q.mask] = txMark{q.pi, uint16(q.last), q.fhead, q.posted}
 	q.mhead++
 	q.rec.store(recordSQ, q.pi&0xffff)
 	regWrite64(q.uar, uarSQ, be64word(ctrl.a))
@@ -213,8 +247,11 @@ func pieces(frames []txFrame) int {
 	return 0 // the last piece is missing
 }
 
-// room is how many frames in one piece fit at least.
-func (q *sendQueue) room() int { return int(q.mask + 1 - (q.pi - q.ci)) }
+// room is how many frames in one piece fit at least: a frame takes a block, or
+// where headers must be inlined up to as many as the longest of them do.
+func (q *sendQueue) room() int {
+	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 2, inlineIP: 4, inlineTCP: 4}[q.inline&3]
+}
 
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
@@ -243,25 +280,33 @@ func (q *sendQueue) session(frames []txFrame) int {
 	}
 	w := q.segs[(q.pi&q.mask)*segsPerBlock:]
 	frames = frames[:min(k, int(min(blocks*segsPerBlock-2, q.limit)))]
-	n, bytes := fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey)
+	var n, used int
+	var bytes uint32
+	if q.small.most > 0 {
+		var inlined int
+		n, used, inlined, bytes = q.small.fill(w[2:][:min(blocks*segsPerBlock-2, q.limit)], q.refs[q.fhead&q.fmask:], frames, q.sizes)
+		q.tally.inlined += uint64(inlined)
+	} else {
+		n, bytes = fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey, q.sizes)
+		used = n
+	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
-	ds := uint32(n) + 2
+	ds := uint32(used) + 2
 	w[0] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0)
 	w[1] = frames[0].eseg
 	q.fhead += uint32(n)
 	q.last = q.pi
 	q.pi += (ds + segsPerBlock - 1) / segsPerBlock
-	q.tally.packets += uint64(n)
 	q.tally.shared += uint64(n)
-	q.tally.bytes += bytes
 	q.tally.blocks++
+	q.account(frames[0].eseg, n, uint64(bytes))
 	return n
 }
 
 // plain posts frames from the front of a burst, one WQE each, while they are in
-// one piece with nothing to inline. It returns how many, 0 when the ring is full.
+// one piece with nothing to inline and want the same done to them. It returns how many, 0 when the ring is full.
 func (q *sendQueue) plain(frames []txFrame) int {
 	blocks, k := q.window(len(frames))
 	frames = frames[:min(k, int(blocks))]
@@ -271,16 +316,17 @@ func (q *sendQueue) plain(frames []txFrame) int {
 	wqes := q.wqes[q.pi&q.mask:][:len(frames)]
 	refs := q.refs[q.fhead&q.fmask:][:len(frames)]
 	ctrl, lkey, pi := ctrlSeg(wqeSend, 0, q.n, 3, 0), q.lkey, uint16(q.pi)
+	eseg, sizes := frames[0].eseg, q.sizes
 	n, bytes := 0, uint64(0)
 	for i := range frames {
 		f := &frames[i]
 		size := f.size
-		if f.kind != 0 || size < etherHeader {
+		if f.kind != 0 || sizes.refuses(size) || (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 {
 			break
 		}
 		w := &wqes[i]
 		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(i)))<<8, 0}
-		w[1] = f.eseg
+		w[1] = eseg
 		w[2] = dataSeg(size, lkey, f.addr)
 		refs[i] = f.page
 		bytes += uint64(size)
@@ -292,9 +338,28 @@ func (q *sendQueue) plain(frames []txFrame) int {
 	q.fhead += uint32(n)
 	q.pi += uint32(n)
 	q.last = q.pi - 1
-	q.tally.packets += uint64(n)
-	q.tally.bytes += bytes
+	q.account(frames[0].eseg, n, bytes)
 	return n
+}
+
+// account counts n packets that were posted with the same eth segment.
+func (q *sendQueue) account(eseg seg, n int, bytes uint64) {
+	k := uint64(n)
+	q.posted += uint32(n)
+	q.tally.packets += k
+	q.tally.bytes += bytes
+	csum := uint8(be64word(eseg.a) >> 24)
+	switch {
+	case csum&(csumL3Inner|csumL4Inner) != 0:
+		q.tally.csumInner += k
+	case csum&(csumL3|csumL4) != 0:
+		q.tally.csum += k
+	default:
+		q.tally.csumNone += k
+	}
+	if be64word(eseg.b)&(insertVLAN<<16) != 0 {
+		q.tally.vlans += k
+	}
 }
 
 // single posts one frame in a WQE of its own. It returns the elements used, 0
@@ -304,87 +369,156 @@ func (q *sendQueue) single(frames []txFrame) int {
 	if n == 0 {
 		return q.drop(frames)
 	}
-	head := &frames[0]
-	inline := q.inlineFor(head)
-	if head.size < etherHeader || n > maxPieces || inline > maxInline {
-		return q.drop(frames[:n])
-	}
-	front := q.bytesOf(head, inline)
-	if uint32(len(front)) < inline {
-		return q.drop(frames[:n])
-	}
+	frames = frames[:n]
 	var room [maxInline + vlanTag]byte
-	eseg, hdr := inlined(room[:0], head.eseg, front)
-	ds := 2 + uint32(max(len(hdr), 2)-2+segment-1)/segment + uint32(n)
+	front, total, fit := q.front(room[vlanTag:vlanTag], frames)
+	if !fit {
+		return q.drop(frames)
+	}
+	eseg, hdr := inlined(room[:0], frames[0].eseg, front)
+	skip, rest := uint32(len(front)), n
+	for rest > 0 && skip >= frames[n-rest].size { // pieces that are wholly inline
+		skip -= frames[n-rest].size
+		rest--
+	}
+	ds := 2 + uint32(max(len(hdr), 2)-2+segment-1)/segment + uint32(rest)
 	blocks := (ds + segsPerBlock - 1) / segsPerBlock
 	at, ok := q.reserve(blocks)
 	if !ok {
 		return 0
 	}
 	w := q.segs[at*segsPerBlock : (at+blocks)*segsPerBlock]
-	opcode := uint8(wqeSend)
-	if head.kind.header() > 0 {
+	opcode, header := uint8(wqeSend), frames[0].kind.header()
+	if header > 0 {
 		opcode = wqeLSO
 	}
 	w[0] = ctrlSeg(opcode, uint16(q.pi), q.n, uint8(ds), 0)
 	w[1] = eseg
 	s := 2
 	if len(hdr) > 2 {
-		for rest := hdr[2:]; len(rest) > 0; s++ {
-			w[s] = bytesSeg(rest)
-			rest = rest[min(segment, len(rest)):]
+		for b := hdr[2:]; len(b) > 0; s++ {
+			w[s] = bytesSeg(b)
+			b = b[min(segment, len(b)):]
 		}
 	}
-	for i := range frames[:n] {
-		f, skip := &frames[i], uint32(0)
-		if i == 0 {
-			skip = inline
+	for i := range frames {
+		q.keep(frames[i].page)
+		if i >= n-rest {
+			w[s] = dataSeg(frames[i].size-skip, q.lkey, frames[i].addr+uint64(skip))
+			s, skip = s+1, 0
 		}
-		w[s] = dataSeg(f.size-skip, q.lkey, f.addr+uint64(skip))
-		s++
-		q.tally.bytes += uint64(f.size)
-		q.keep(f.page)
 	}
 	q.last = q.pi
 	q.pi += blocks
-	q.tally.packets++
+	q.accountSingle(frames[0].eseg, total, header)
 	return n
+}
+
+// accountSingle counts one frame; one that the device cuts counts as the packets
+// that leave, as mlx5e does.
+func (q *sendQueue) accountSingle(eseg seg, total, header uint32) {
+	if header == 0 {
+		q.account(eseg, 1, uint64(total))
+		return
+	}
+	mss := uint32(uint16(be64word(eseg.a)))
+	cuts := (total - header + mss - 1) / mss
+	q.tally.tsoPackets++
+	q.tally.tsoBytes += uint64(total - header)
+	q.account(eseg, int(cuts), uint64(total)+uint64(cuts-1)*uint64(header))
+}
+
+// front gathers into b the bytes of a frame that must stand in the WQE. It
+// returns the frame's size, and false when the frame cannot be sent: a piece is
+// empty, it is too short, too long or in too many pieces, or the bytes to inline
+// are not in this goroutine's own pool.
+func (q *sendQueue) front(b []byte, frames []txFrame) (front []byte, total uint32, ok bool) {
+	if len(frames) > maxPieces {
+		return nil, 0, false
+	}
+	for i := range frames {
+		if frames[i].size == 0 || frames[i].size > maxPiece {
+			return nil, 0, false
+		}
+		total += frames[i].size
+	}
+	header := frames[0].kind.header()
+	mss := uint16(be64word(frames[0].eseg.a))
+	switch {
+	case header == 0 && q.sizes.refuses(total):
+		return nil, 0, false
+	case header > 0 && (header < etherHeader || header >= total || header > maxInline || mss == 0 || total > q.maxLSO):
+		return nil, 0, false
+	case header > 0:
+		front, ok = q.gather(b, frames, header)
+		return front, total, ok
+	case q.inline == inlineNone:
+		return nil, total, true
+	}
+	want := uint32(l2Inline)
+	if q.inline > inlineL2 {
+		if front, ok = q.gather(b, frames, min(total, maxInline)); !ok {
+			return nil, 0, false
+		}
+		want = max(want, headerLength(front, q.inline))
+	}
+	front, ok = q.gather(b, frames, min(total, want))
+	return front, total, ok
+}
+
+// maxPiece bounds a piece: its length must leave the inline bit clear.
+const maxPiece = 1 << 20
+
+// gather copies the first n bytes of a frame over its pieces into b[:0].
+func (q *sendQueue) gather(b []byte, frames []txFrame, n uint32) ([]byte, bool) {
+	b = b[:0]
+	for i := range frames {
+		left := n - uint32(len(b))
+		if left == 0 {
+			break
+		}
+		part := q.bytesOf(&frames[i], min(left, frames[i].size))
+		if part == nil {
+			return nil, false
+		}
+		b = append(b, part...)
+	}
+	return b, uint32(len(b)) == n
 }
 
 // inlined puts a frame's front into the eth segment and, in hdr, behind it. The
 // segment has no place for inline bytes and a tag to insert at once: such a tag
-// is put into the bytes.
+// is put into the bytes, and the offsets of the software parser move with them.
 func inlined(hdr []byte, eseg seg, front []byte) (seg, []byte) {
 	if len(front) == 0 {
 		return eseg, hdr
 	}
 	last := uint32(be64word(eseg.b))
-	hdr = append(hdr, front[:12]...)
 	if last&(insertVLAN<<16) != 0 {
-		hdr = append(hdr, ethVLAN>>8, ethVLAN&0xff, byte(last>>8), byte(last))
+		hdr = append(append(hdr, front[:12]...), ethVLAN>>8, ethVLAN&0xff, byte(last>>8), byte(last))
+		hdr = append(hdr, front[12:]...)
+		eseg.a = be64word(moveOffsets(be64word(eseg.a), vlanTag/2))
+	} else {
+		hdr = front
 	}
-	hdr = append(hdr, front[12:]...)
 	eseg.b = be64word(be64word(eseg.b)&^0xffffffff | uint64(len(hdr))<<16 | uint64(hdr[0])<<8 | uint64(hdr[1]))
 	return eseg, hdr
+}
+
+// moveOffsets adds by to each software parser offset that is set; they are the
+// four upper bytes of the eth segment's first word.
+func moveOffsets(a uint64, by uint64) uint64 {
+	for shift := 32; shift < 64; shift += 8 {
+		if a>>shift&0xff != 0 {
+			a += by << shift
+		}
+	}
+	return a
 }
 
 // maxPieces is how many pieces a frame may have: what fits behind the longest
 // inline header in 63 segments, and Linux's limit.
 const maxPieces = 17
-
-// inlineFor is how many bytes of a frame must stand in the WQE itself.
-func (q *sendQueue) inlineFor(f *txFrame) uint32 {
-	switch {
-	case f.kind.header() > 0:
-		return f.kind.header()
-	case q.inline == inlineNone:
-		return 0
-	case q.inline == inlineL2:
-		return l2Inline
-	}
-	front := min(f.size-min(f.size, 1), maxInline)
-	return max(l2Inline, headerLength(q.bytesOf(f, front), q.inline))
-}
 
 // maxInline bounds the headers that are looked at: Ethernet with two tags, IPv6
 // with extensions, TCP with options.
@@ -422,11 +556,11 @@ func headerLength(b []byte, mode uint8) uint32 {
 	return uint32(min(at, len(b)))
 }
 
-// bytesOf is the first n bytes of a frame, or nothing when the frame has no more
-// than these or does not lie in this goroutine's own pool.
+// bytesOf is the first n bytes of a piece, or nothing when it does not lie in
+// this goroutine's own pool.
 func (q *sendQueue) bytesOf(f *txFrame, n uint32) []byte {
 	off, all := f.addr-q.pool.mem.iova, q.pool.mem.b
-	if n == 0 || n >= f.size || off >= uint64(len(all)) || uint64(len(all))-off < uint64(n) {
+	if off >= uint64(len(all)) || uint64(len(all))-off < uint64(n) {
 		return nil
 	}
 	return all[off:][:n:n]
@@ -480,7 +614,7 @@ func (q *sendQueue) complete(budget int) int {
 			continue
 		}
 		q.mtail++
-		q.ci = m.end
+		q.ci, q.left = m.end, m.packets
 		q.giveBack(m.frames)
 	}
 	done := int(ci - q.cq.ci)
@@ -490,8 +624,16 @@ func (q *sendQueue) complete(budget int) int {
 	q.tally.cqes += uint64(done)
 	q.tally.cqeErr += errs
 	q.cq.consumed(ci)
+	if q.full && q.room() > int(q.mask+1)/wakeShare {
+		q.full = false
+		q.tally.woken++
+	}
 	return done
 }
+
+// wakeShare is the part of a ring that must be free before a queue that was full
+// counts as awake again: waking at the first free block would stop it at once.
+const wakeShare = 4
 
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
@@ -511,7 +653,11 @@ const txTimeout = 5 * time.Second
 // txTimeout. A queue that is only full of frames that go out slowly has not
 // stalled: its completions come.
 func (q *sendQueue) stalled(now time.Time) bool {
-	if q.mtail == q.mhead || q.seen != q.mtail || q.since.IsZero() {
+	if q.mtail == q.mhead {
+		q.since = time.Time{}
+		return false
+	}
+	if q.seen != q.mtail || q.since.IsZero() {
 		q.seen, q.since = q.mtail, now
 		return false
 	}
@@ -531,10 +677,11 @@ func (q *sendQueue) reset() {
 	}
 	q.tally.cqes += uint64(ci - q.cq.ci)
 	q.cq.consumed(ci)
-	q.tally.dropped += uint64(q.fhead - q.ftail)
+	q.tally.dropped += uint64(q.posted - q.left)
+	q.left = q.posted
 	q.giveBack(q.fhead)
 	q.pi, q.ci, q.last, q.mhead, q.mtail = 0, 0, 0, 0, 0
-	q.failed, q.since = false, time.Time{}
+	q.failed, q.full, q.since = false, false, time.Time{}
 	q.rec.store(recordSQ, 0)
 	q.tally.recovered++
 }

@@ -27,6 +27,8 @@ var expected = []struct {
 		"firmware as old as that of profile cx4 tells its frequency in MHz only"},
 	{regexp.MustCompile(`mlx5_core .*Self loop back prevention is not supported`),
 		"and has no such thing"},
+	{regexp.MustCompile(`mlx5_core .*Disabling rxhash, not supported when CQE compress is active`),
+		"the kernel's own choice: compressed completions hold either checksum or hash"},
 }
 
 var rawMessage = regexp.MustCompile(`^<(\d+)>(.*)$`)

@@ -286,6 +286,9 @@ func (d *Device) openBox(addr uint64, n uint32, token uint8) uint8 {
 // execute runs the command in d.cmd.in and fills s.out.
 func (d *Device) execute(s *slot, v Verdict) {
 	op := be16(d.cmd.in, 0)
+	if d.script.Answer != nil {
+		defer func() { d.script.Answer(op, s.out) }()
+	}
 	no := d.run(op, d.cmd.in, s.out, v)
 	if no == nil {
 		return

@@ -84,7 +84,6 @@ func (h *refuseHost) queueRows() []refuseRow {
 		{"CQ that queues use", num(0x401, h.cqn), statBadResState, synCQInUse},
 		{"resize of a CQ", mod(long(num(0x403, h.cqn), 272), 1), statBadParam, 0},
 		{"MODIFY_CQ of unknown fields", with(long(num(0x403, h.cqn), 272), modifyCQSelect, 0x40), statBadParam, 0},
-
 	}
 }
 

@@ -53,6 +53,8 @@ type Wire interface {
 type Script struct {
 	// Command sees each command before it is executed and may alter its fate.
 	Command func(c CommandInfo) Verdict
+	// Answer sees each answer before the host does and may spoil it.
+	Answer func(opcode uint16, out []byte)
 	// NotReady keeps the "initializing" bit set for so long after a reset;
 	// negative means for ever.
 	NotReady time.Duration
@@ -209,30 +211,29 @@ type eq struct {
 }
 
 type cq struct {
-	n         uint32
-	ring      ring
-	eqn       uint32
-	uar       uint32
-	dbr       uint64 // bus address of the doorbell record: [0] consumer, [1] arm
-	oi        bool
-	cqeSize   int // 64 or 128
-	pi        uint32
-	armSN     uint32 // sequence number of the last arm
-	armed     bool
-	armSol    bool // solicited only
-	failed    bool
-	period    uint16 // moderation, microseconds
-	maxCount  uint16
-	fromCQE   bool // period starts at the CQE, not at the event
-	pending   uint16
-	due       time.Time // when moderation lets the event go
-	compress  bool
-	miniFmt   uint8 // cqe_mini_format
-	layout    uint8
-	session   compression
-	timestamp bool
-	users     int // SQs and RQs that complete here
-	run       cqRun
+	n        uint32
+	ring     ring
+	eqn      uint32
+	uar      uint32
+	dbr      uint64 // bus address of the doorbell record: [0] consumer, [1] arm
+	oi       bool
+	cqeSize  int // 64 or 128
+	pi       uint32
+	armSN    uint32 // sequence number of the last arm
+	armed    bool
+	armSol   bool // solicited only
+	failed   bool
+	period   uint16 // moderation, microseconds
+	maxCount uint16
+	fromCQE  bool // period starts at the CQE, not at the event
+	pending  uint16
+	due      time.Time // when moderation lets the event go
+	compress bool
+	miniFmt  uint8 // cqe_mini_format
+	layout   uint8
+	session  compression
+	users    int // SQs and RQs that complete here
+	run      cqRun
 }
 
 type sq struct {
@@ -269,7 +270,6 @@ type rq struct {
 	vsd        bool // VLAN stripping disabled
 	scatterFCS bool
 	flushErr   bool
-	delayDrop  bool
 	counterSet uint32
 	userIndex  uint32
 	tsFormat   uint8
@@ -358,8 +358,7 @@ type flowGroup struct {
 	enable     uint8
 	mask       []byte // fte_match_param
 	entries    map[uint32]*flowEntry
-	hash       map[string]*flowEntry // by masked value, for exact and fast look-ups
-	prog       matchProgram          // compiled for the walk at Device.steerRev
+	prog       matchProgram // compiled for the walk at Device.steerRev
 }
 
 type flowEntry struct {
@@ -406,7 +405,6 @@ type port struct {
 	oversize  uint64 // above the MTU
 	discards  uint64 // rx_discards_phy
 	sizes     [10]uint64
-	wireDone  bool
 	cable     bool   // plugged in, see Device.SetLink
 	linkDowns uint64 // times the link went down
 	txDropped uint64 // sent while the link was down or longer than the MTU allows

@@ -25,11 +25,14 @@ const (
 	pciKinds
 )
 
-// pciPacket is the largest payload of one packet (MaxPayload) and pciSizes the
-// number of size classes: class k counts payloads of up to 1<<k bytes.
+// pciPacket is the largest payload of one packet (MaxPayload), pciRequest the
+// most that one read asks for (MaxReadRequest): what servers set up. The host
+// answers a read in packets of pciPacket, its completion boundary. pciSizes is
+// the number of size classes: class k counts payloads of up to 1<<k bytes.
 const (
-	pciPacket = 256
-	pciSizes  = 17
+	pciPacket  = 256
+	pciRequest = 512
+	pciSizes   = 17
 )
 
 // PCITraffic is the traffic of one kind.
@@ -37,6 +40,7 @@ type PCITraffic struct {
 	Ops     uint64           // transactions
 	Bytes   uint64           // payload
 	Packets uint64           // packets with payload, at most 256 bytes each
+	Asks    uint64           // requests, were it reads: at most 512 bytes each
 	Sizes   [pciSizes]uint64 // by size: Sizes[k] counts payloads of up to 1<<k bytes, the last all larger
 }
 
@@ -52,6 +56,7 @@ func (c *PCICounts) count(k PCIKind, n int) {
 	t.Ops++
 	t.Bytes += uint64(n)
 	t.Packets += uint64(n+pciPacket-1) / pciPacket
+	t.Asks += uint64(n+pciRequest-1) / pciRequest
 	t.Sizes[min(bits.Len32(uint32(n-1)), pciSizes-1)]++
 }
 

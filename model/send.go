@@ -97,6 +97,8 @@ const (
 type sqRun struct {
 	rec   recordCache
 	cause failure // that put it into the error state
+	// fetched is the block up to which reads of the ring have been counted.
+	fetched uint32
 }
 
 // sendWQE is one work request, copied.
@@ -213,6 +215,23 @@ func (d *Device) perform(q *sq, w *sendWQE) failure {
 	return failOpcode
 }
 
+// fetchBlocks is how many blocks one read of a send ring brings: as many as the
+// host has posted, up to a read request.
+const fetchBlocks = pciRequest / wqebbBytes
+
+// countFetch counts the reads that bring the ring up to block end.
+func (d *Device) countFetch(q *sq, end uint32) {
+	at := &q.run.fetched
+	if int32(*at-q.ci) < 0 || *at-q.ci > 1<<q.ring.logSize {
+		*at = q.ci
+	}
+	for int32(end-*at) > 0 {
+		n := min(q.pi-*at, fetchBlocks)
+		d.work.pci.count(PCIWQEFetch, int(n)*wqebbBytes)
+		*at += n
+	}
+}
+
 // fetchWQE copies the WQE at q's consumer and checks its control segment. It
 // reports false where the ring is not mapped.
 func (d *Device) fetchWQE(q *sq) (w sendWQE, fail failure, ok bool) {
@@ -241,7 +260,7 @@ func (d *Device) fetchWQE(q *sq) (w sendWQE, fail failure, ok bool) {
 		copy(d.work.wqe[i*wqebbBytes:], b[:wqebbBytes])
 	}
 	w.b = d.work.wqe[:ds*dsBytes]
-	d.work.pci.count(PCIWQEFetch, int(w.bbs)*wqebbBytes)
+	d.countFetch(q, q.ci+w.bbs)
 	s := &d.work.sum
 	s.WQEs++
 	s.WQEBytes += uint64(ds) * dsBytes
@@ -521,7 +540,7 @@ func isBroadcast(f []byte) bool { return be32(f, 0) == 1<<32-1 && be16(f, 4) == 
 
 // resetSQ puts q's counters back to zero, as at the way from RST to RDY.
 func (d *Device) resetSQ(q *sq) {
-	q.ci, q.pi = 0, 0
+	q.ci, q.pi, q.run.fetched = 0, 0, 0
 	q.run.cause = failNone
 }
 

@@ -1,0 +1,637 @@
+package main
+
+// txpath_test.go owns the proof that the send path puts on the wire what a plain
+// software NIC would: a property test over random mixes, the toggling of
+// sessions at full rate, sizes, and what must not allocate. Faults are
+// txfaults_test.go's, the reference is txmodel_test.go's.
+//
+// MLX5D_TX_PACKETS sets how many frames the property test sends and
+// MLX5D_TX_SEED where its random numbers start. Ten million frames take a few
+// minutes:
+//
+//	MLX5D_TX_PACKETS=10000000 go test -run TestSendLikeSoftwareNIC -timeout 30m .
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"mlx5d/model"
+)
+
+// rigConfig says what a sendRig is made of. Zero values are a cx5 with one queue
+// of 1024 blocks.
+type rigConfig struct {
+	profile     string
+	ring        int
+	queues      int
+	wire        model.Wire // instead of a record
+	script      *model.Script
+	loose, runs int
+	dirty       bool // DMA faults are part of the test
+}
+
+// sendRig is a NIC whose device works only when told to, and the first queue's
+// memory for frames.
+type sendRig struct {
+	t    testing.TB
+	dev  *emulatedDevice
+	nic  *nic
+	wire *recordWire
+	q    *sendQueue
+	mem  *frameMemory
+}
+
+// newSendRig opens the NIC and pauses its device. What is left over at the end of
+// the test is a failure.
+func newSendRig(t testing.TB, c rigConfig) *sendRig {
+	t.Helper()
+	if c.queues == 0 {
+		c.queues = 1
+	}
+	if c.loose == 0 {
+		c.loose, c.runs = 1024, 8
+	}
+	r := &sendRig{t: t, wire: &recordWire{}}
+	wire := c.wire
+	if wire == nil {
+		wire = r.wire
+	}
+	r.dev = testDevice(t, model.Config{Profile: c.profile, Wire: wire, Script: c.script})
+	var err error
+	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{cpus: c.queues,
+		wishes: wishes{queues: c.queues, rxRing: minRing, txRing: c.ring, mtu: 9000}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		r.dev.resume()
+		require.NoError(t, r.nic.close())
+		if !c.dirty {
+			requireClean(t, r.dev)
+		}
+	})
+	r.dev.pause()
+	r.q = r.nic.channels[0].tx
+	r.mem, err = newFrameMemory(r.nic.mem, 200, c.loose, c.runs)
+	require.NoError(t, err)
+	r.q.home(r.mem.pool)
+	return r
+}
+
+// settle lets the device do all there is to do.
+func (r *sendRig) settle() {
+	for r.dev.m.Step() {
+	}
+}
+
+// drain lets the device send and takes every completion.
+func (r *sendRig) drain() {
+	r.settle()
+	for r.q.complete(napiBudget) > 0 {
+	}
+}
+
+// place puts pieces into memory and joins them to one frame.
+func (r *sendRig) place(o txOffload, pieces ...[]byte) (out []txFrame) {
+	r.t.Helper()
+	for i, b := range pieces {
+		f, ok := r.mem.place(b)
+		require.True(r.t, ok, "no memory for a frame")
+		f.eseg = o.eseg()
+		if i < len(pieces)-1 {
+			f.kind |= txMore
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// requireHome asserts that nothing is outstanding and every page is home.
+func (r *sendRig) requireHome() {
+	r.t.Helper()
+	r.drain()
+	r.q.publish()
+	require.Equal(r.t, r.q.mhead, r.q.mtail, "completions are missing")
+	require.Equal(r.t, r.q.fhead, r.q.ftail, "frames were not given back")
+	require.Empty(r.t, r.mem.away())
+}
+
+// requireHealthy asserts that the queue never saw an error.
+func (r *sendRig) requireHealthy() {
+	r.t.Helper()
+	require.False(r.t, r.q.failed, "send queue failed: %v", r.q.cause)
+	r.q.publish()
+	require.Zero(r.t, r.q.stats.cqeErr.get(), "error completions: %v", r.q.cause)
+	require.Zero(r.t, r.q.stats.recover.get())
+	require.Zero(r.t, r.dev.m.Stats().SQ.Errors)
+}
+
+// numberedFrame is a frame of n bytes, all different from its neighbours'.
+func numberedFrame(n int, seed uint32) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(uint32(i)*7 + seed*31 + uint32(i)>>8)
+	}
+	copy(b, []byte{2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
+	return b
+}
+
+// Bits of txOffload.swpFlags (PRM: wqe_eth_swp_flag).
+const (
+	swpInnerIsV6, swpInnerIsUDP = 0x01, 0x02
+	swpOuterIsV6, swpOuterIsUDP = 0x10, 0x20
+)
+
+// mixer makes random frames.
+type mixer struct {
+	*rand.Rand
+	swp bool // the device takes offsets from software
+	buf []byte
+}
+
+func (m *mixer) chance(of int) bool { return m.IntN(of) == 0 }
+
+// size draws a frame's length: mostly short, now and then up to the MTU and a
+// little beyond it.
+func (m *mixer) size() int {
+	switch m.IntN(16) {
+	case 0:
+		return 1 + m.IntN(60)
+	case 1, 2:
+		return 14 + m.IntN(9100)
+	case 3:
+		return 8990 + m.IntN(60)
+	case 4, 5, 6, 7:
+		return 54 + m.IntN(1500)
+	default:
+		return 14 + m.IntN(240)
+	}
+}
+
+// random appends n random bytes.
+func (m *mixer) random(b []byte, n int) []byte {
+	for ; n >= 8; n -= 8 {
+		b = binary.LittleEndian.AppendUint64(b, m.Uint64())
+	}
+	for range n {
+		b = append(b, byte(m.Uint32()))
+	}
+	return b
+}
+
+// ether appends an Ethernet header.
+func (m *mixer) ether(b []byte, kind uint16, tags int) []byte {
+	b = m.random(b, 12)
+	b[len(b)-12] &^= 1
+	for range tags {
+		b = append(b, 0x81, 0x00, byte(m.Uint32()), byte(m.Uint32()))
+	}
+	return append(b, byte(kind>>8), byte(kind))
+}
+
+// ip appends an IP header that is followed by proto; its length is set by close.
+func (m *mixer) ip(b []byte, v6 bool, proto byte) []byte {
+	at := len(b)
+	if v6 {
+		b = m.random(b, 40)
+		b[at], b[at+6] = 0x60|b[at]&0xf, proto
+		return b
+	}
+	options := 4 * m.IntN(3) * m.IntN(2)
+	b = m.random(b, 20)
+	b[at], b[at+6], b[at+7], b[at+9] = 0x45+byte(options/4), 0x40, 0, proto
+	for range options {
+		b = append(b, 1) // no operation
+	}
+	return b
+}
+
+// l4 appends a TCP or UDP header.
+func (m *mixer) l4(b []byte, udp bool, port uint16) []byte {
+	at := len(b)
+	if udp {
+		b = m.random(b, 8)
+		binary.BigEndian.PutUint16(b[at+2:], port)
+		return b
+	}
+	options := 4 * m.IntN(11) * m.IntN(2)
+	b = m.random(b, 20)
+	binary.BigEndian.PutUint16(b[at+2:], port)
+	b[at+12] = byte(5+options/4) << 4
+	for range options {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// close sets the lengths of the headers at h for a packet that ends at end.
+func (h headers) close(b []byte, end int) {
+	if h.v6 {
+		binary.BigEndian.PutUint16(b[h.l3+4:], uint16(end-h.l3-40))
+	} else {
+		binary.BigEndian.PutUint16(b[h.l3+2:], uint16(end-h.l3))
+	}
+	if h.udp {
+		binary.BigEndian.PutUint16(b[h.l4+4:], uint16(end-h.l4))
+	}
+}
+
+// pair appends an IP and an L4 header.
+func (m *mixer) pair(b []byte, h *headers, port uint16) []byte {
+	proto := byte(6)
+	if h.udp {
+		proto = 17
+	}
+	h.l3 = len(b)
+	b = m.ip(b, h.v6, proto)
+	h.l4 = len(b)
+	return m.l4(b, h.udp, port)
+}
+
+func etherTypeOf(v6 bool) uint16 {
+	if v6 {
+		return 0x86dd
+	}
+	return 0x0800
+}
+
+// ipHeaders fills f with headers: Ethernet, IP, L4 and perhaps a tunnel.
+func (m *mixer) ipHeaders(f *softFrame, tunnel, tcp bool) {
+	b := m.buf[:0]
+	f.outer.v6 = m.chance(2)
+	b = m.ether(b, etherTypeOf(f.outer.v6), m.IntN(2)*m.IntN(2))
+	if !tunnel {
+		f.outer.udp = !tcp && m.chance(2)
+		f.b = m.pair(b, &f.outer, 80)
+		return
+	}
+	f.outer.udp = true
+	if m.chance(2) {
+		b = m.pair(b, &f.outer, 4789)
+		b = append(b, 8, 0, 0, 0, 1, 2, 3, 0)
+	} else {
+		b = m.pair(b, &f.outer, 6081)
+		options := m.IntN(4)
+		b = append(b, byte(options), 0, 0x65, 0x58, 1, 2, 3, 0)
+		b = m.random(b, options*4)
+	}
+	f.inner.v6, f.inner.udp = m.chance(2), !tcp && m.chance(2)
+	b = m.ether(b, etherTypeOf(f.inner.v6), 0)
+	f.b = m.pair(b, &f.inner, 80)
+}
+
+// next makes one frame and its offloads.
+func (m *mixer) next() (f softFrame, o txOffload) {
+	size := m.size()
+	tunnel := m.chance(3)
+	switch {
+	case m.chance(3) || size < 54:
+		f.b = m.ether(m.buf[:0], 0x88b5, 0)
+		f.b = m.random(f.b, max(0, size-14))[:size]
+		return m.asked(f)
+	case m.chance(6):
+		m.ipHeaders(&f, tunnel, true)
+		m.large(&f)
+		return m.asked(f)
+	}
+	m.ipHeaders(&f, tunnel, false)
+	headersEnd := len(f.b)
+	f.b = m.random(f.b, max(0, size-headersEnd))
+	end := len(f.b)
+	if m.chance(8) { // what follows the IP packet is no part of its sums
+		f.b = m.random(f.b, 1+m.IntN(8))
+	}
+	f.closeHeaders(end)
+	return m.asked(f)
+}
+
+// closeHeaders sets all lengths.
+func (f *softFrame) closeHeaders(end int) {
+	f.outer.close(f.b, end)
+	if f.inner.l3 != 0 {
+		f.inner.close(f.b, end)
+	}
+}
+
+// large makes f one to be cut into segments.
+func (m *mixer) large(f *softFrame) {
+	f.header = len(f.b)
+	payload := 1 + m.IntN(3000)
+	if m.chance(8) {
+		payload = 1 + m.IntN(50000)
+	}
+	f.mss = 1 + payload/(1+m.IntN(12))
+	switch m.IntN(4) {
+	case 0:
+		f.mss = 8 + m.IntN(1500) + payload/64
+	case 1:
+		f.mss = 1448
+	}
+	f.mss = min(f.mss, 16000)
+	f.b = m.random(f.b, payload)
+	f.closeHeaders(len(f.b))
+}
+
+// asked draws what the device shall do to f.
+func (m *mixer) asked(f softFrame) (softFrame, txOffload) {
+	var o txOffload
+	if m.chance(4) {
+		f.tag, f.tci = true, uint16(m.Uint32())
+		o.insert, o.vlan = true, f.tci
+	}
+	if f.outer.l3 != 0 && (f.header > 0 || m.chance(2)) {
+		f.csum = [...]uint8{csumL3, csumL4, csumL3 | csumL4}[m.IntN(3)]
+		if f.inner.l3 != 0 {
+			f.csum = [...]uint8{csumL3Inner | csumL4Inner, csumL3 | csumL3Inner | csumL4Inner,
+				csumL3 | csumL4 | csumL3Inner | csumL4Inner, csumL4Inner, csumL4}[m.IntN(5)]
+		}
+		o.csum = f.csum
+		if m.swp && m.chance(2) {
+			o.swp, o.swpFlags = f.parserOffsets()
+		}
+	}
+	o.mss = uint16(f.mss)
+	if m.chance(16) {
+		o.metadata = m.Uint32()
+	}
+	m.buf = f.b[:0]
+	return f, o
+}
+
+// parserOffsets are what the software parser tells the device of f.
+func (f *softFrame) parserOffsets() (at [4]uint8, flags uint8) {
+	at = [4]uint8{uint8(f.outer.l4 / 2), uint8(f.outer.l3 / 2), uint8(f.inner.l4 / 2), uint8(f.inner.l3 / 2)}
+	for _, b := range []struct {
+		on  bool
+		bit uint8
+	}{
+		{f.outer.v6, swpOuterIsV6}, {f.outer.udp, swpOuterIsUDP}, {f.inner.v6, swpInnerIsV6}, {f.inner.udp, swpInnerIsUDP},
+	} {
+		if b.on {
+			flags |= b.bit
+		}
+	}
+	return at, flags
+}
+
+// cuts divides n bytes into pieces, each of at most a run's length.
+func (m *mixer) cuts(f *softFrame, out []int) []int {
+	n, pieces := len(f.b), 1
+	switch m.IntN(4) {
+	case 0:
+		pieces = 1 + m.IntN(maxPieces)
+		if m.chance(50) {
+			pieces = maxPieces + 1 + m.IntN(3) // too many
+		}
+	case 1:
+		pieces = 1 + m.IntN(3)
+	}
+	first := 0
+	if f.header > 0 { // headers lie in the first piece
+		pieces = max(pieces, 1+n/(runPages*pageSize-4096))
+		first = f.header - 1
+		if pieces > 1 && m.chance(2) {
+			out = append(out, f.header)
+			n -= f.header
+			first = 0
+			pieces--
+		}
+	}
+	for ; pieces > 1 && n > first+pieces; pieces-- {
+		most := min(n-first-pieces, max(1, 2*(n-first)/pieces))
+		cut := first + 1 + m.IntN(most)
+		out = append(out, cut)
+		n -= cut
+		first = 0
+	}
+	return append(out, n)
+}
+
+// mixRun is one run of the property test on one rig.
+type mixRun struct {
+	*sendRig
+	m       *mixer
+	ref     softNIC
+	want    recordWire
+	burst   []txFrame
+	soft    []softFrame // of the burst, with copies of their bytes
+	says    []txOffload
+	size    []int // elements of each
+	cutBuf  []int
+	origin  []origin // of each frame that the reference has sent
+	unfit   uint64
+	posted  uint64
+	stopped uint64
+	bursts  uint64
+}
+
+// origin is what a wire frame was made from, for a person to read.
+type origin struct {
+	soft   softFrame
+	says   txOffload
+	pieces int
+	first  uint32 // bytes in the first piece
+	kind   txKind
+	limit  uint32
+}
+
+func (o origin) String() string {
+	f := &o.soft
+	return fmt.Sprintf("%d bytes in %d pieces (first %d), kind %#x, outer %+v, inner %+v, csum %#x, tag %v, header %d, mss %d, swp %v, session limit %d",
+		len(f.b), o.pieces, o.first, o.kind, f.outer, f.inner, f.csum, f.tag, f.header, f.mss, o.says.swp, o.limit)
+}
+
+// unfitFrame tells what the driver has to refuse: less than a header, more pieces
+// than a WQE has room for.
+func unfitFrame(f *softFrame, pieces int) bool {
+	return len(f.b) < 14 || pieces > maxPieces || f.header > maxInline
+}
+
+// fill makes a burst of random frames. It ends early when memory is short.
+func (r *mixRun) fill(frames int) {
+	r.burst, r.soft, r.says, r.size = r.burst[:0], r.soft[:0], r.says[:0], r.size[:0]
+	like := r.m.chance(2) // many frames alike, so that sessions grow
+	f, o := r.m.next()
+	for range frames {
+		if !like || r.m.chance(24) {
+			f, o = r.m.next()
+		}
+		start := len(r.burst)
+		r.cutBuf = r.m.cuts(&f, r.cutBuf[:0])
+		if !r.put(&f, o, start) {
+			for _, e := range r.burst[start:] {
+				r.mem.pool.returnAll([]pageRef{e.page})
+			}
+			r.burst = r.burst[:start]
+			return
+		}
+		r.soft = append(r.soft, softFrame{b: append([]byte(nil), f.b...), outer: f.outer, inner: f.inner,
+			csum: f.csum, tag: f.tag, tci: f.tci, header: f.header, mss: f.mss})
+		r.says = append(r.says, o)
+		r.size = append(r.size, len(r.burst)-start)
+	}
+}
+
+// put places one frame's pieces.
+func (r *mixRun) put(f *softFrame, o txOffload, start int) bool {
+	b := f.b
+	for _, n := range r.cutBuf {
+		e, ok := r.mem.place(b[:n])
+		if !ok {
+			return false
+		}
+		b = b[n:]
+		e.eseg, e.kind = o.eseg(), txMore
+		r.burst = append(r.burst, e)
+	}
+	r.burst[len(r.burst)-1].kind = 0
+	head := &r.burst[start]
+	head.kind |= txKind(f.header) << txHeaderShift
+	if r.m.chance(10) {
+		head.kind |= txAlone
+	}
+	if r.m.chance(16) {
+		r.mem.rest() // the next one has a page of its own
+	}
+	return true
+}
+
+// post sends the burst in as many calls as it takes, and lets the reference send
+// the same.
+func (r *mixRun) post() {
+	rest, at, stuck := r.burst, 0, 0
+	for len(rest) > 0 {
+		was := r.q.tally.bursts
+		took := r.q.send(rest)
+		r.bursts += r.q.tally.bursts - was
+		require.LessOrEqual(r.t, r.q.tally.bursts-was, uint64(1), "more than one doorbell for a call")
+		rest = rest[took:]
+		for took > 0 {
+			require.GreaterOrEqual(r.t, took, r.size[at], "a frame was taken in part")
+			head := &r.burst[len(r.burst)-len(rest)-took]
+			took -= r.size[at]
+			if unfitFrame(&r.soft[at], r.size[at]) {
+				r.unfit++
+			} else {
+				r.ref.send(&r.soft[at])
+				r.posted++
+				for len(r.origin) < len(r.want.ends) {
+					r.origin = append(r.origin, origin{r.soft[at], r.says[at], r.size[at], head.size, head.kind, r.q.limit})
+				}
+			}
+			at, stuck = at+1, 0
+		}
+		if len(rest) > 0 {
+			r.stopped++
+			stuck++
+			require.Less(r.t, stuck, 3, "an idle queue takes nothing")
+			r.check()
+			r.drain()
+		}
+	}
+}
+
+// check lets the device send what was posted and compares.
+func (r *mixRun) check() {
+	r.settle()
+	if at, what := r.wire.firstDifference(&r.want); what != "" {
+		from := "nothing"
+		if at < len(r.origin) {
+			from = r.origin[at].String()
+		}
+		r.t.Fatalf("%s\nmade from %s\nqueue failed: %v (%v)", what, from, r.q.failed, r.q.cause)
+	}
+	r.wire.forget()
+	r.want.forget()
+	r.origin = r.origin[:0]
+}
+
+// run sends so many random frames.
+func (r *mixRun) run(frames int) {
+	mpw := r.q.limit > 0
+	for done := 0; done < frames; {
+		if mpw {
+			r.q.limit = [...]uint32{0, sessionLimit, sessionLimit, 1 + r.m.Uint32N(sessionLimit)}[r.m.IntN(4)]
+		}
+		n := 1 + r.m.IntN(8)
+		if r.m.chance(3) {
+			n = 1 + r.m.IntN(256)
+		}
+		r.fill(n)
+		if len(r.burst) == 0 {
+			r.check()
+			r.drain()
+			r.mem.rest()
+			continue
+		}
+		r.post()
+		done += len(r.soft)
+		if r.m.chance(3) {
+			r.check()
+		}
+		if r.m.chance(3) {
+			r.q.complete(1 + r.m.IntN(napiBudget))
+		}
+	}
+	r.check()
+	r.requireHome()
+	r.requireHealthy()
+	s := &r.q.stats
+	require.Equal(r.t, r.unfit, s.dropped.get(), "frames not fit to send are counted")
+	require.Equal(r.t, r.posted, s.packets.get())
+	require.Equal(r.t, r.stopped, s.stopped.get())
+	require.Equal(r.t, r.bursts, s.doorbell.get())
+	require.Equal(r.t, r.bursts, s.cqes.get(), "one completion a burst")
+	if mpw {
+		require.NotZero(r.t, s.blocks.get())
+		require.Greater(r.t, s.shared.get(), s.blocks.get())
+	}
+}
+
+// envNumber reads a number from the environment.
+func envNumber(t testing.TB, name string, otherwise int) int {
+	v := os.Getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	require.NoError(t, err, name)
+	return n
+}
+
+// nearWrap puts a fresh queue's counters shortly before they wrap.
+func (r *sendRig) nearWrap() {
+	q := r.q
+	q.pi, q.ci, q.last = 0xffff0000, 0xffff0000, 0xffff0000
+	q.fhead, q.ftail = 0xffffff80, 0xffffff80
+	q.mhead, q.mtail = 0xfffffff0, 0xfffffff0
+}
+
+// Random frames, offloads, pieces and bursts leave the device as they would have
+// left a software NIC, in order, whatever the device, the ring and the sessions.
+func TestSendLikeSoftwareNIC(t *testing.T) {
+	packets, seed := envNumber(t, "MLX5D_TX_PACKETS", 300_000), envNumber(t, "MLX5D_TX_SEED", 1)
+	profiles, rings := []string{"cx4", "cx5", "cx6dx", "cx5-vf"}, []int{64, 128, 512, 2048, 8192}
+	each := max(1, packets/(len(profiles)*len(rings)))
+	for i, profile := range profiles {
+		for k, ring := range rings {
+			t.Run(fmt.Sprintf("%s/%d", profile, ring), func(t *testing.T) {
+				r := &mixRun{sendRig: newSendRig(t, rigConfig{profile: profile, ring: ring, loose: 1024, runs: 40})}
+				require.Len(t, r.q.wqes, ring)
+				require.Equal(t, profile != "cx4", r.q.limit > 0, "sessions are on where the device can")
+				r.m = &mixer{Rand: rand.New(rand.NewPCG(uint64(seed), uint64(i*len(rings)+k))), swp: r.nic.caps.swp}
+				r.ref = softNIC{wire: &r.want, longest: r.nic.params.mtu + hardMTU - fcs}
+				if k%2 == 1 {
+					r.nearWrap()
+				}
+				r.run(each)
+				require.Zero(t, r.dev.m.Stats().DMAFaults)
+			})
+		}
+	}
+}
