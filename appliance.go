@@ -160,6 +160,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		progress: func(text string) { a.log.Info(text) },
 		mem:      a.mem,
 		index:    i,
+		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
 	})
 	if err != nil {
 		return err
@@ -286,6 +287,12 @@ func (a *appliance) wait(ctx context.Context) {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	rate := rateMeter{at: time.Now()}
+	var toggle <-chan time.Time
+	if a.o.togglePeriod > 0 {
+		t := time.NewTicker(a.o.togglePeriod)
+		defer t.Stop()
+		toggle = t.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -296,6 +303,8 @@ func (a *appliance) wait(ctx context.Context) {
 			return
 		case <-usr1:
 			a.printStats()
+		case <-toggle:
+			a.toggleFlag()
 		case now := <-second.C:
 			if a.o.mode != modeInspect {
 				a.log.Info("rate", rate.update(now, a.traffic())...)
@@ -306,6 +315,19 @@ func (a *appliance) wait(ctx context.Context) {
 				return
 			}
 		}
+	}
+}
+
+// toggleFlag switches the flag of -toggle on every port.
+func (a *appliance) toggleFlag() {
+	f, err := findPrivFlag(a.o.toggleName)
+	for _, p := range a.ports {
+		if err == nil {
+			err = p.nic.setPrivFlag(f.name, !*f.field(&p.nic.params.flags))
+		}
+	}
+	if err != nil {
+		a.log.Warn(err.Error())
 	}
 }
 
@@ -386,7 +408,7 @@ func (a *appliance) printStats() {
 		if err := p.stats.update(); err != nil {
 			a.log.Warn(err.Error())
 		}
-		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()))
+		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags())
 	}
 }
 

@@ -196,9 +196,7 @@ func newTxBench(variant string) (*txBench, error) {
 	b.q.home(b.pool)
 	v := txVariants[variant]
 	b.q.inlineUpTo(v.inline)
-	if !v.mpw {
-		b.q.limit = 0
-	}
+	b.q.sessions(v.mpw)
 	return b, nil
 }
 

@@ -567,6 +567,60 @@ func TestPageRequestsAtRunTime(t *testing.T) {
 	d.requireFreed()
 }
 
+// Pages that firmware was given without ever saying so may be in use: they are
+// not handed out again. Pages that it refused are.
+func TestPagesOfAnUnansweredGift(t *testing.T) {
+	for _, verdict := range []model.Verdict{{Status: 3, Syndrome: 1}, {Swallow: true}} {
+		d := watch(t, testDevice(t, model.Config{}))
+		n, err := d.open(context.Background(), openOptions{})
+		require.NoError(t, err)
+		base, used := n.pages.lent(), n.mem.used()
+		n.fw.timeout = 30 * time.Millisecond
+		d.m.SetScript(&model.Script{Command: func(c model.CommandInfo) model.Verdict {
+			if c.Opcode == opManagePages && c.OpMod == pagesGive {
+				return verdict
+			}
+			return model.Verdict{}
+		}})
+		require.True(t, d.m.RequestPages(300))
+		require.Eventually(t, func() bool { return n.control.failures.get() == 1 }, 10*time.Second, time.Millisecond)
+		require.Equal(t, base, n.pages.lent())
+		if verdict.Swallow {
+			require.GreaterOrEqual(t, n.mem.used(), used+300*pageSize, "firmware may write to these pages any time")
+			require.ErrorContains(t, n.close(), "firmware answers no command any more")
+		} else {
+			require.Less(t, n.mem.used(), used+300*pageSize)
+			require.NoError(t, n.close())
+			requireClean(t, d.emulatedDevice)
+		}
+		d.requireFreed()
+		d.requireWorks()
+	}
+}
+
+// NICs that share memory outlive one whose device is lost: nothing of the shared
+// memory goes with it.
+func TestLostDeviceGivesSharedMemoryBack(t *testing.T) {
+	d := watch(t, testDevice(t, model.Config{}))
+	mem := newArena(d)
+	var gone atomic.Bool
+	for range 2 {
+		n, err := d.open(context.Background(), openOptions{mem: mem})
+		require.NoError(t, err)
+		require.NotZero(t, mem.used())
+		gone.Store(true)
+		d.m.SetScript(&model.Script{Vanish: gone.Load})
+		require.Eventually(t, func() bool { return regRead32(d.bar0(), 0) == ^uint32(0) }, 10*time.Second, time.Millisecond)
+		require.ErrorIs(t, n.close(), errDeviceLost)
+		require.Zero(t, mem.used(), "memory that went with the device")
+		gone.Store(false)
+		require.Eventually(t, func() bool { return regRead32(d.bar0(), 0) != ^uint32(0) }, 10*time.Second, time.Millisecond)
+	}
+	require.NoError(t, mem.close())
+	d.requireFreed()
+	d.requireWorks()
+}
+
 // answers spoils the answers of one command.
 func answers(op uint16, spoil func(out []byte)) *model.Script {
 	return &model.Script{Answer: func(seen uint16, out []byte) {

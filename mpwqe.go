@@ -111,21 +111,25 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 // of frames; for small packets that is all of them.
 func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame, eseg seg, ok sizeRange) (n int, bytes uint32) {
 	const least = wqebb - 4 - segment + 1
-	frames = frames[:min(len(frames), len(out)/segsPerBlock)]
-	refs = refs[:len(frames)]
-	mem, base, span := s.mem, s.base, min(s.most, wqebb-4)-least
-	if s.most < least {
+	if s.most < least || len(s.mem) < wqebb || ok.refuses(wqebb-4) {
 		return 0, 0
 	}
+	frames = frames[:min(len(frames), len(out)/segsPerBlock)]
+	refs = refs[:len(frames)]
+	mem, base, last, span := s.mem, s.base, uint64(len(s.mem)-wqebb), min(s.most, wqebb-4)-least
 	for i := range frames {
 		f := &frames[i]
 		size, off := f.size, f.addr-base
-		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || size-least > span || ok.refuses(size) ||
-			off > uint64(len(mem)) || len(mem)-int(off) < wqebb || len(out) < segsPerBlock {
+		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || size-least > span || off > last {
 			return i, bytes
 		}
-		putBlock((*wqeBlock)(out), (*[wqebb]byte)(mem[off:]), size)
-		out = out[segsPerBlock:]
+		// Written out here, since the compiler would call it: all 60 bytes, beyond a
+		// shorter frame too. The device reads no more than the length says.
+		o, m, le := (*wqeBlock)(out[i*segsPerBlock:]), (*[wqebb]byte)(mem[off:]), binary.LittleEndian
+		o[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(m[:]))<<32, le.Uint64(m[4:])}
+		o[1] = seg{le.Uint64(m[12:]), le.Uint64(m[20:])}
+		o[2] = seg{le.Uint64(m[28:]), le.Uint64(m[36:])}
+		o[3] = seg{le.Uint64(m[44:]), le.Uint64(m[52:])}
 		refs[i] = f.page
 		bytes += size
 	}
@@ -152,17 +156,8 @@ func (s *inlineSession) one(out []seg, f *txFrame) (room int, put bool) {
 	return room, true
 }
 
-// putBlock writes an inline data segment of 45 to 60 bytes. It copies whole
-// words, beyond the frame too: the device reads no more than the length says.
-func putBlock(out *wqeBlock, b *[wqebb]byte, size uint32) {
-	le := binary.LittleEndian
-	out[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(b[0:]))<<32, le.Uint64(b[4:])}
-	out[1] = seg{le.Uint64(b[12:]), le.Uint64(b[20:])}
-	out[2] = seg{le.Uint64(b[28:]), le.Uint64(b[36:])}
-	out[3] = seg{le.Uint64(b[44:]), le.Uint64(b[52:])}
-}
-
-// putInline is putBlock for any length: it writes all of out.
+// putInline writes an inline data segment over all of out. It copies whole words,
+// beyond the frame too: the device reads no more than the length says.
 func putInline(out []seg, b []byte, size uint32) {
 	le := binary.LittleEndian
 	b = b[:len(out)*segment]

@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -77,6 +78,7 @@ type openOptions struct {
 	progress     func(string) // told about once a second while waiting
 	mem          *arena       // shared with other NICs; nil is one of our own
 	index        int          // among NICs that share memory
+	flags        func(caps) (privFlags, error)
 }
 
 // nic is an open NIC.
@@ -119,6 +121,8 @@ type channel struct {
 	peer    *nic       // that NIC
 	handler handler
 	turns   uint32
+	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
+	have    uint32        // settings in force
 	done    chan struct{} // closed when the loop has ended
 }
 
@@ -305,6 +309,11 @@ func (n *nic) choose(o openOptions) error {
 	}
 	if n.params, err = chooseParams(n.caps, o.wishes, o.cpus, n.dev.vectors(), mtu); err != nil {
 		return err
+	}
+	if o.flags != nil {
+		if n.params.flags, err = o.flags(n.caps); err != nil {
+			return err
+		}
 	}
 	n.vectors, err = n.dev.enableVectors(1 + n.params.queues)
 	return err
@@ -493,7 +502,7 @@ func (n *nic) newRX(c *channel) error {
 
 // newTX makes channel c's own send queue.
 func (n *nic) newTX(c *channel) (err error) {
-	c.tx, err = n.newSQ(c, c.rx.pool)
+	c.tx, err = n.newSQ(c, c.rx.pool, n.params.flags.skbTxMPWQE)
 	return err
 }
 
@@ -501,12 +510,12 @@ func (n *nic) newTX(c *channel) (err error) {
 // It is c's goroutine that owns it.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
-	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool)
+	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool, to.params.flags.xdpTxMPWQE)
 	return err
 }
 
 // newSQ makes a send queue beside channel c, for frames of pool, and readies it.
-func (n *nic) newSQ(c *channel, pool *pagePool) (*sendQueue, error) {
+func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	p := &n.params
 	page, uar, err := n.newUAR()
 	if err != nil {
@@ -516,7 +525,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: p.mpw,
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: mpw,
 		frame: p.frame, maxLSO: n.caps.maxLSO}, &n.undo)
 	if err != nil {
 		return nil, err
@@ -524,7 +533,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool) (*sendQueue, error) {
 	q.n, err = n.fw.createSQ(sqConfig{
 		wq: workQueue{kind: wqCyclic, pd: n.pd, uar: page, record: q.rec.mem.iova, logStride: 6,
 			logSize: p.logSQ, pages: q.buf.pages()},
-		cqn: cq.n, tis: n.tis, minInline: p.minInline, mpw: p.mpw, swp: n.caps.swp, tsFormat: n.caps.sqTime,
+		cqn: cq.n, tis: n.tis, minInline: p.minInline, mpw: n.caps.mpw, swp: n.caps.swp, tsFormat: n.caps.sqTime,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("send queue: %w", err)
@@ -571,6 +580,35 @@ func (n *nic) bringUp() error {
 	return nil
 }
 
+// Settings that a channel takes over between two bursts.
+const (
+	wantSKB = 1 << iota // multi-packet WQEs on the channel's own send queue
+	wantXDP             // and on its queue on another NIC
+)
+
+// applyFlags tells every channel the flags that can change while it runs.
+func (n *nic) applyFlags() {
+	want := uint32(0)
+	if n.params.flags.skbTxMPWQE {
+		want |= wantSKB
+	}
+	if n.params.flags.xdpTxMPWQE {
+		want |= wantXDP
+	}
+	for _, c := range n.channels {
+		c.want.Store(want)
+	}
+}
+
+// takeOver applies settings; the channel's goroutine calls it, or newChannel.
+func (c *channel) takeOver(want uint32) {
+	c.have = want
+	c.tx.sessions(want&wantSKB != 0)
+	if c.forward != nil {
+		c.forward.sessions(want&wantXDP != 0)
+	}
+}
+
 // ringMemory is what the receive rings' buffers take together, in bytes.
 func (n *nic) ringMemory() (sum int) {
 	for _, c := range n.channels {
@@ -581,6 +619,7 @@ func (n *nic) ringMemory() (sum int) {
 
 // start gives every channel its handler and its goroutine. stop ends them.
 func (n *nic) start(handlers []handler, busy bool, cpus []int) {
+	n.applyFlags()
 	for i, c := range n.channels {
 		c.handler, c.busy, c.cpu = handlers[i], busy, -1
 		if i < len(cpus) {
@@ -607,6 +646,9 @@ func (n *nic) stop() {
 
 // poll is one turn of a channel: completions, handler, refill.
 func (c *channel) poll(budget int) int {
+	if want := c.want.Load(); want != c.have {
+		c.takeOver(want)
+	}
 	packets, done := c.rx.poll(budget)
 	if done > 0 {
 		if len(packets) > 0 {

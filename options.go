@@ -25,6 +25,10 @@ type options struct {
 	bench, onExit                    string
 	asJSON, stats, busy              bool
 	queues, rxRing, txRing, mtu      int
+	privFlags, toggle                string
+	flagWishes                       map[string]bool
+	toggleName                       string
+	togglePeriod                     time.Duration
 	snaplen, flows, size             int
 	addresses                        string
 	addrs                            []netip.Addr
@@ -46,7 +50,7 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "flows"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "flows", "priv-flags", "toggle"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
@@ -91,6 +95,8 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
+	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
+	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -159,6 +165,24 @@ func (o *options) check(rest []string) error {
 		return wishf("-w writes what mode inspect receives, not mode %s", o.mode)
 	case o.write == "-" && o.asJSON:
 		return wishf("-w - and -json both want standard output")
+	}
+	return o.parseLists()
+}
+
+// parseLists reads the flags whose values have a form of their own.
+func (o *options) parseLists() (err error) {
+	if o.flagWishes, err = parsePrivFlags(o.privFlags); err != nil {
+		return err
+	}
+	if o.toggle != "" {
+		name, period, _ := strings.Cut(o.toggle, "=")
+		if _, err := findPrivFlag(name); err != nil {
+			return err
+		}
+		o.toggleName = name
+		if o.togglePeriod, err = time.ParseDuration(period); err != nil || o.togglePeriod <= 0 {
+			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
+		}
 	}
 	if !o.set["promisc"] {
 		o.promisc = o.mode == modeInspect

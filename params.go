@@ -172,6 +172,27 @@ func wantedCaps(most, now []byte) []byte {
 	return want
 }
 
+// privFlags are the driver's private flags, by Linux's names; ethtool.go has the
+// table of them.
+type privFlags struct {
+	rxCQEModer       bool // rx_cqe_moder
+	txCQEModer       bool // tx_cqe_moder
+	rxCompress       bool // rx_cqe_compress
+	rxStriding       bool // rx_striding_rq
+	rxNoCsumComplete bool // rx_no_csum_complete
+	xdpTxMPWQE       bool // xdp_tx_mpwqe
+	skbTxMPWQE       bool // skb_tx_mpwqe
+}
+
+// mpwqe reports whether multi-packet send WQEs can be used.
+func (c caps) mpwqe() bool { return c.mpw && c.inlineMode == inlineNone }
+
+// defaultFlags are the private flags where the user says nothing: Linux's, but
+// for striding receive queues and compression, which are off.
+func defaultFlags(c caps) privFlags {
+	return privFlags{rxCQEModer: c.fromCQE, xdpTxMPWQE: c.mpwqe(), skbTxMPWQE: c.mpwqe()}
+}
+
 // wishes are what the user asks for; zero means "decide".
 type wishes struct {
 	queues  int
@@ -197,7 +218,7 @@ type params struct {
 	promisc   bool
 	strip     bool
 	minInline uint8
-	mpw       bool
+	flags     privFlags
 }
 
 // wishError is a wish that cannot be met: wrong use, not a failure.
@@ -221,7 +242,7 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, minInline: c.inlineMode, mpw: c.mpw}
+	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, minInline: c.inlineMode, flags: defaultFlags(c)}
 	switch {
 	case p.queues < 0 || p.queues > most:
 		return params{}, wishf("-queues %d: this device and driver can do 1 to %d", w.queues, most)

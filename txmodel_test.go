@@ -241,7 +241,8 @@ type frameMemory struct {
 	pool  *pagePool
 	loose int // pages
 	page  uint32
-	at    uint32 // in page; pageSize where there is none
+	at    uint32 // in page
+	held  bool   // there is a page
 	run   int    // next run to try
 	runs  int
 }
@@ -255,7 +256,7 @@ func newFrameMemory(mem *arena, id, loose, runs int) (*frameMemory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &frameMemory{pool: p, loose: loose, runs: runs, at: pageSize}
+	m := &frameMemory{pool: p, loose: loose, runs: runs}
 	for range loose + runs*runPages {
 		p.take()
 	}
@@ -272,13 +273,13 @@ func (m *frameMemory) place(b []byte) (txFrame, bool) {
 	if n > pageSize {
 		return m.placeLong(b)
 	}
-	if pageSize-m.at < n {
+	if !m.held || pageSize-m.at < n {
 		m.rest()
 		page, ok := m.pool.take()
 		if !ok {
 			return txFrame{}, false
 		}
-		m.page, m.at = page, 0
+		m.page, m.at, m.held = page, 0, true
 	}
 	copy(m.pool.bytes(m.page, m.at, m.at+n), b)
 	f := txFrame{addr: m.pool.addr(m.page, m.at), size: n, page: m.pool.lendOwn(m.page)}
@@ -288,10 +289,10 @@ func (m *frameMemory) place(b []byte) (txFrame, bool) {
 
 // rest lets go of the page that pieces are being put into.
 func (m *frameMemory) rest() {
-	if m.at < pageSize {
+	if m.held {
 		m.pool.giveBack(m.page)
 	}
-	m.at = pageSize
+	m.held = false
 }
 
 // placeLong puts a piece into a run that is not in use.

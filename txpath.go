@@ -161,9 +161,7 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 	n := 1 << c.log
 	q := &sendQueue{cq: cq, uar: c.uar, lkey: c.lkey, inline: c.minInline, mask: uint32(n - 1), marks: make([]txMark, n),
 		refs: make([]pageRef, n*segsPerBlock), fmask: uint32(n*segsPerBlock - 1), sizes: upTo(c.frame), maxLSO: uint32(c.maxLSO)}
-	if c.mpw && c.minInline == inlineNone {
-		q.limit = sessionLimit
-	}
+	q.sessions(c.mpw)
 	var err error
 	if q.buf, err = mem.alloc(n * wqebb); err != nil {
 		return nil, fmt.Errorf("send ring: %w", err)
@@ -181,6 +179,15 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 func (q *sendQueue) home(p *pagePool) {
 	q.pool = p
 	q.small.mem, q.small.base, q.small.lkey = p.mem.b, p.mem.iova, q.lkey
+}
+
+// sessions turns multi-packet WQEs on or off, between two bursts. Where headers
+// must stand inline there are none.
+func (q *sendQueue) sessions(on bool) {
+	q.limit = 0
+	if on && q.inline == inlineNone {
+		q.limit = sessionLimit
+	}
 }
 
 // inlineUpTo puts frames of up to n bytes into sessions themselves; 0 puts none.

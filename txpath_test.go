@@ -6,19 +6,22 @@ package main
 // txfaults_test.go's, the reference is txmodel_test.go's.
 //
 // MLX5D_TX_PACKETS sets how many frames the property test sends and
-// MLX5D_TX_SEED where its random numbers start. Ten million frames take a few
-// minutes:
+// MLX5D_TX_SEED where its random numbers start. Ten million frames take
+// about two minutes:
 //
 //	MLX5D_TX_PACKETS=10000000 go test -run TestSendLikeSoftwareNIC -timeout 30m .
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,6 +49,7 @@ type sendRig struct {
 	wire *recordWire
 	q    *sendQueue
 	mem  *frameMemory
+	most int // the longest frame that leaves the port
 }
 
 // newSendRig opens the NIC and pauses its device. What is left over at the end of
@@ -75,12 +79,24 @@ func newSendRig(t testing.TB, c rigConfig) *sendRig {
 			requireClean(t, r.dev)
 		}
 	})
+	r.most = r.longest()
 	r.dev.pause()
 	r.q = r.nic.channels[0].tx
 	r.mem, err = newFrameMemory(r.nic.mem, 200, c.loose, c.runs)
 	require.NoError(t, err)
 	r.q.home(r.mem.pool)
 	return r
+}
+
+// longest is the longest frame that leaves the port, without FCS. A VF has no
+// say in that: it is what the port can do.
+func (r *sendRig) longest() int {
+	if r.nic.port.owner {
+		return r.nic.params.mtu + hardMTU - fcs
+	}
+	most, err := r.nic.port.largestMTU()
+	require.NoError(r.t, err)
+	return most - fcs
 }
 
 // settle lets the device do all there is to do.
@@ -625,7 +641,7 @@ func TestSendLikeSoftwareNIC(t *testing.T) {
 				require.Len(t, r.q.wqes, ring)
 				require.Equal(t, profile != "cx4", r.q.limit > 0, "sessions are on where the device can")
 				r.m = &mixer{Rand: rand.New(rand.NewPCG(uint64(seed), uint64(i*len(rings)+k))), swp: r.nic.caps.swp}
-				r.ref = softNIC{wire: &r.want, longest: r.nic.params.mtu + hardMTU - fcs}
+				r.ref = softNIC{wire: &r.want, longest: r.most}
 				if k%2 == 1 {
 					r.nearWrap()
 				}
@@ -633,5 +649,456 @@ func TestSendLikeSoftwareNIC(t *testing.T) {
 				require.Zero(t, r.dev.m.Stats().DMAFaults)
 			})
 		}
+	}
+}
+
+// sequenceWire checks that numbered frames come in order, each once.
+type sequenceWire struct {
+	recordWire
+	next uint32
+	bad  string // what was wrong first
+}
+
+func (w *sequenceWire) Transmit(frame []byte) {
+	if n := binary.BigEndian.Uint32(frame[14:]); n != w.next && w.bad == "" {
+		w.bad = fmt.Sprintf("frame %d after %d frames", n, w.next)
+	}
+	w.next++
+}
+
+// numbered is a frame of 60 bytes in a page of its own, for a sequenceWire.
+func (r *sendRig) numbered(n uint32) (txFrame, bool) {
+	p := r.mem.pool
+	page, ok := p.take()
+	if !ok {
+		return txFrame{}, false
+	}
+	b := p.bytes(page, 0, 60)
+	copy(b, numberedFrame(14, 0))
+	binary.BigEndian.PutUint32(b[14:], n)
+	f := txFrame{addr: p.addr(page, 0), size: 60, page: p.lendOwn(page)}
+	p.giveBack(page)
+	return f, true
+}
+
+// Sessions are switched on and off a thousand times while frames flow as fast as
+// they can: not one is lost, doubled or out of order.
+func TestToggleSessionsAtFullRate(t *testing.T) {
+	w := &sequenceWire{}
+	r := newSendRig(t, rigConfig{wire: w, loose: 4096, runs: 1})
+	m := &mixer{Rand: rand.New(rand.NewPCG(1, 2))}
+	r.dev.resume()
+	burst, sent, deadline := []txFrame(nil), uint32(0), time.Now().Add(20*time.Second)
+	for toggles := 0; toggles < 1000; toggles++ {
+		if r.q.limit == 0 {
+			r.q.limit = sessionLimit
+		} else {
+			r.q.limit = 0
+		}
+		for until := r.q.fhead + 64 + m.Uint32N(256); int32(until-r.q.fhead) > 0; {
+			require.True(t, time.Now().Before(deadline), "frames are stuck")
+			for len(burst) < 64 {
+				f, ok := r.numbered(sent)
+				if !ok {
+					break
+				}
+				if m.chance(100) {
+					f.kind = txAlone
+				}
+				burst = append(burst, f)
+				sent++
+			}
+			took := r.q.send(burst)
+			burst = burst[:copy(burst, burst[took:])]
+			if r.q.complete(napiBudget) == 0 && took == 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	for r.q.mtail != r.q.mhead || len(burst) > 0 {
+		burst = burst[:copy(burst, burst[r.q.send(burst):])]
+		r.q.complete(napiBudget)
+		require.True(t, time.Now().Before(deadline), "frames are stuck")
+		runtime.Gosched()
+	}
+	r.dev.pause()
+	require.Empty(t, w.bad)
+	require.Equal(t, sent, w.next)
+	require.Greater(t, sent, uint32(50_000))
+	r.requireHome()
+	r.requireHealthy()
+	require.EqualValues(t, sent, r.q.stats.packets.get())
+	require.Greater(t, r.q.stats.shared.get(), uint64(10_000), "sessions were on")
+	require.Greater(t, r.q.stats.packets.get()-r.q.stats.shared.get(), uint64(10_000), "sessions were off")
+}
+
+// sweep sends a burst of 32 frames of one size and returns what left and how many
+// bytes of WQEs one of them took. At the edge of the ring, and of the ring of
+// pages to give back, a burst takes two sessions: sweep goes past it first.
+func (r *sendRig) sweep(size int) (wire [][]byte, wqeBytes float64) {
+	for q := r.q; min(q.mask+1-q.pi&q.mask, q.fmask+1-q.fhead&q.fmask) < 32; {
+		q.send(r.place(txOffload{}, numberedFrame(60, 0)))
+		r.drain()
+	}
+	r.wire.forget()
+	before := r.dev.m.Stats().SQ
+	var burst []txFrame
+	for k := range 32 {
+		burst = append(burst, r.place(txOffload{}, numberedFrame(size, uint32(k)))...)
+	}
+	require.Equal(r.t, 32, r.q.send(burst))
+	r.drain()
+	after := r.dev.m.Stats().SQ
+	return r.wire.frames(), float64(after.WQEBytes-before.WQEBytes) / float64(after.Packets-before.Packets)
+}
+
+// Every frame size from 64 to 1518 bytes (FCS not counted) leaves the same with
+// sessions and without. What a frame costs in descriptor bytes rises with its
+// size or stays: it falls once at most, where frames become too long to lie in
+// the WQE itself.
+func TestSizesWithAndWithoutSessions(t *testing.T) {
+	on, off := newSendRig(t, rigConfig{}), newSendRig(t, rigConfig{})
+	off.q.limit = 0
+	falls, last, text := 0, 0.0, ""
+	for size := 64; size <= 1518; size++ {
+		a, costOn := on.sweep(size)
+		b, costOff := off.sweep(size)
+		require.Len(t, a, 32)
+		require.Equal(t, a, b, "%d bytes: frames differ with sessions on and off", size)
+		for k := range a {
+			require.True(t, bytes.Equal(a[k], numberedFrame(size, uint32(k))), "%d bytes, frame %d: %x", size, k, a[k])
+		}
+		require.EqualValues(t, 48, costOff, "%d bytes: control, Ethernet and data segment", size)
+		if costOn != last {
+			text += fmt.Sprintf(" %d:%.1f", size, costOn)
+		}
+		if costOn < last {
+			falls++
+			require.LessOrEqual(t, size, 256, "descriptor bytes by size:%s", text)
+		}
+		last = costOn
+	}
+	require.LessOrEqual(t, falls, 1, "descriptor bytes by size:%s", text)
+	require.LessOrEqual(t, last, 17.8, "descriptor bytes of a frame in a session of 32")
+	t.Logf("descriptor bytes of a frame in a session of 32, from size on:%s; alone: 48", text)
+}
+
+// Frames of ones that are sent at once by a fresh queue arrive as ones: the
+// device reads them from where they lie.
+func TestColdStarts(t *testing.T) {
+	ones := bytes.Repeat([]byte{0xff}, 600)
+	for range 20 {
+		t.Run("", func(t *testing.T) {
+			r := newSendRig(t, rigConfig{ring: 64, loose: 64, runs: 1})
+			for range 50 { // a queue that was reset starts cold as well
+				var burst []txFrame
+				for k := range 10 {
+					burst = append(burst, r.place(txOffload{}, ones[:60+k*60])...)
+				}
+				require.Equal(t, 10, r.q.send(burst))
+				r.drain()
+				require.Len(t, r.wire.ends, 10)
+				for k, b := range r.wire.frames() {
+					require.True(t, bytes.Equal(b, ones[:60+k*60]), "frame %d: %x", k, b)
+				}
+				r.wire.forget()
+				r.recover()
+			}
+			r.requireHome()
+		})
+	}
+}
+
+// recover resets the queue as a channel does after an error.
+func (r *sendRig) recover() {
+	r.dev.resume()
+	r.nic.recoverTX(r.q, "asked for by the test")
+	r.dev.pause()
+	select {
+	case note := <-r.nic.notices:
+		require.NotContains(r.t, note, "cannot")
+	default:
+	}
+}
+
+// The header that a device wants in the WQE is put together from as many pieces
+// as it takes, and a frame may be no longer than it.
+func TestInlineHeaderOverPieces(t *testing.T) {
+	for _, profile := range []string{"cx4", "cx5"} {
+		t.Run(profile, func(t *testing.T) {
+			r := newSendRig(t, rigConfig{profile: profile})
+			want := &recordWire{}
+			for first := 1; first <= 40; first++ {
+				for _, insert := range []bool{false, true} {
+					f := softFrame{b: numberedFrame(100, uint32(first)), tag: insert, tci: 0x6123}
+					ref := softNIC{wire: want, longest: r.most}
+					ref.send(&f)
+					r.q.send(r.place(txOffload{insert: insert, vlan: 0x6123}, f.b[:first], f.b[first:]))
+				}
+			}
+			for size := 14; size <= 40; size++ {
+				f := softFrame{b: numberedFrame(size, 1)}
+				ref := softNIC{wire: want, longest: r.most}
+				ref.send(&f)
+				r.q.send(r.place(txOffload{}, f.b))
+			}
+			r.drain()
+			_, what := r.wire.firstDifference(want)
+			require.Empty(t, what)
+			r.requireHome()
+			r.requireHealthy()
+			require.Zero(t, r.q.stats.dropped.get())
+		})
+	}
+}
+
+// Devices that want IP or TCP headers in the WQE get them whole, also where a
+// frame is nothing but headers.
+func TestInlineModes(t *testing.T) {
+	for mode := uint8(inlineL2); mode <= inlineTCP; mode++ {
+		t.Run(strconv.Itoa(int(mode)), func(t *testing.T) {
+			r := newSendRig(t, rigConfig{profile: "cx4", script: answerInline(mode)})
+			require.Equal(t, mode, r.q.inline)
+			m := &mixer{Rand: rand.New(rand.NewPCG(7, uint64(mode)))}
+			want := &recordWire{}
+			ref := softNIC{wire: want, longest: r.most}
+			for i := range 400 {
+				f := softFrame{}
+				m.ipHeaders(&f, i%5 == 4, false)
+				f.b = m.random(f.b, i%3*m.IntN(20))
+				f.closeHeaders(len(f.b))
+				f.tag = i%7 == 6
+				cut := 1 + m.IntN(len(f.b)-1)
+				if i%2 == 0 {
+					cut = len(f.b)
+				}
+				pieces := [][]byte{f.b[:cut]}
+				if cut < len(f.b) {
+					pieces = append(pieces, f.b[cut:])
+				}
+				ref.send(&f)
+				frame := r.place(txOffload{insert: f.tag}, pieces...)
+				require.Equal(t, len(frame), r.q.send(frame), "no room for frame %d", i)
+				r.drain()
+				require.False(t, r.q.failed, "frame %d, %x in %d pieces (first %d): %v", i, f.b, len(pieces), cut, r.q.cause)
+			}
+			_, what := r.wire.firstDifference(want)
+			require.Empty(t, what)
+			r.requireHome()
+			r.requireHealthy()
+		})
+	}
+}
+
+// answerInline makes a device's vport demand an inline mode.
+func answerInline(mode uint8) *model.Script {
+	return &model.Script{Answer: func(opcode uint16, out []byte) {
+		if opcode == opQueryNicVportContext && len(out) > vportCtxOutCtx.off {
+			vportMinInline.set(vportCtxOutCtx.in(out), uint32(mode))
+		}
+	}}
+}
+
+// A tag goes in at the right place, whatever the pieces and the inline header.
+func TestTagWithPieces(t *testing.T) {
+	for _, profile := range []string{"cx4", "cx5"} {
+		r := newSendRig(t, rigConfig{profile: profile})
+		b := numberedFrame(156+132, 3)
+		require.Equal(t, 2, r.q.send(r.place(txOffload{insert: true, vlan: 0x2abc}, b[:156], b[156:])))
+		r.drain()
+		want := append(append(bytes.Clone(b[:12]), 0x81, 0x00, 0x2a, 0xbc), b[12:]...)
+		require.Equal(t, [][]byte{want}, r.wire.frames(), profile)
+		r.requireHome()
+		r.requireHealthy()
+	}
+}
+
+// A doorbell that the device overlooks does no harm: the record says the same.
+func TestMissedDoorbell(t *testing.T) {
+	missed := 0
+	r := newSendRig(t, rigConfig{script: &model.Script{MissDoorbell: func(uint32) bool { missed++; return true }}})
+	for i := range 100 {
+		r.q.send(r.place(txOffload{}, numberedFrame(100, uint32(i))))
+		r.drain()
+	}
+	require.NotZero(t, missed)
+	require.Len(t, r.wire.ends, 100)
+	r.requireHome()
+	r.requireHealthy()
+}
+
+// A ring takes exactly as many one-piece frames as it promises, and what does not
+// fit stays the caller's and is counted once a call.
+func TestFullRing(t *testing.T) {
+	for _, c := range []struct {
+		profile string
+		o       txOffload
+	}{{"cx4", txOffload{}}, {"cx4", txOffload{insert: true}}, {"cx5", txOffload{}}, {"cx5", txOffload{insert: true}}} {
+		for ring := minRing; ring <= 1024; ring *= 4 {
+			t.Run(fmt.Sprintf("%s/%v/%d", c.profile, c.o.insert, ring), func(t *testing.T) {
+				r := newSendRig(t, rigConfig{profile: c.profile, ring: ring, loose: 2 * ring, runs: 1})
+				r.q.limit = 0
+				for lap := range 3 {
+					promised, sent := r.q.room(), 0
+					frame := r.place(c.o, numberedFrame(100, uint32(lap)))
+					for sent <= ring && r.q.send(frame) == 1 {
+						sent++
+						frame = r.place(c.o, numberedFrame(100, uint32(lap)))
+					}
+					require.Equal(t, promised, sent, "the ring promised room for so many frames")
+					require.Zero(t, r.q.room())
+					require.Zero(t, r.q.send(frame))
+					require.EqualValues(t, 2*(lap+1), r.q.tally.stopped)
+					r.drain()
+					require.Equal(t, 1, r.q.send(frame), "what did not fit is still the caller's to send")
+					r.drain()
+					require.Len(t, r.wire.ends, sent+1)
+					r.wire.forget()
+				}
+				r.requireHome()
+				r.requireHealthy()
+				require.Zero(t, r.q.stats.dropped.get())
+			})
+		}
+	}
+}
+
+// A burst that only fits in part is taken up to a whole frame and goes on later,
+// in order.
+func TestBurstBeyondRing(t *testing.T) {
+	for _, limit := range []uint32{0, 5, sessionLimit} {
+		r := newSendRig(t, rigConfig{ring: minRing, loose: 2048, runs: 1})
+		r.q.limit = limit
+		want := &recordWire{}
+		var rest []txFrame
+		for i := range 700 {
+			b := numberedFrame(90, uint32(i))
+			want.Transmit(b)
+			if i%9 == 0 {
+				rest = append(rest, r.place(txOffload{}, b[:30], b[30:50], b[50:])...)
+			} else {
+				rest = append(rest, r.place(txOffload{}, b)...)
+			}
+		}
+		for calls := 0; len(rest) > 0; calls++ {
+			require.Less(t, calls, 100)
+			took := r.q.send(rest)
+			require.True(t, took == len(rest) || took == 0 || rest[took-1].kind&txMore == 0, "a frame was cut")
+			rest = rest[took:]
+			r.drain()
+		}
+		_, what := r.wire.firstDifference(want)
+		require.Empty(t, what, "session limit %d", limit)
+		r.requireHome()
+		r.requireHealthy()
+		require.NotZero(t, r.q.stats.stopped.get())
+	}
+}
+
+// A million frames sent one by one leave every page where it was.
+func TestMillionSingleFrames(t *testing.T) {
+	r := newSendRig(t, rigConfig{loose: 256, runs: 1})
+	r.wire.quiet = true
+	frame := make([]txFrame, 1)
+	for i := range 1_000_000 {
+		var ok bool
+		if frame[0], ok = r.numbered(uint32(i)); !ok {
+			t.Fatalf("frame %d: a page did not come back", i)
+		}
+		frame[0].kind = txKind(i>>8&1) * txAlone
+		r.q.limit = uint32(i>>9&1) * sessionLimit
+		if r.q.send(frame) != 1 {
+			t.Fatalf("frame %d was not taken", i)
+		}
+		if i%64 == 63 {
+			r.drain()
+		}
+	}
+	r.requireHome()
+	r.requireHealthy()
+	require.EqualValues(t, 1_000_000, r.wire.count)
+	require.EqualValues(t, 1_000_000, r.q.stats.packets.get())
+}
+
+// A ring's size does not change what stands in a WQE, and one that is too great
+// is refused with the sizes that can be.
+func TestRingSizes(t *testing.T) {
+	for _, profile := range []string{"cx4", "cx5"} {
+		for ring := minRing; ring <= maxRing; ring *= 2 {
+			d := testDevice(t, model.Config{Profile: profile})
+			n, err := testOpen(d, wishes{queues: 1, rxRing: minRing, txRing: ring})
+			require.NoError(t, err)
+			q := n.channels[0].tx
+			require.Equal(t, ring, q.room())
+			require.Equal(t, profile == "cx4", q.inline == inlineL2)
+			require.Equal(t, profile != "cx4", q.limit == sessionLimit)
+			require.NoError(t, n.close())
+			requireClean(t, d)
+		}
+	}
+	d := testDevice(t, model.Config{})
+	for _, ring := range []int{63, 8193, 32768} {
+		_, err := testOpen(d, wishes{queues: 1, txRing: ring})
+		require.ErrorContains(t, err, fmt.Sprintf("-tx-ring %d", ring))
+		require.ErrorContains(t, err, "64 to 8192")
+		requireClean(t, d)
+	}
+}
+
+// Nothing allocates on the way of a frame, whichever it takes. The device works
+// inside the measured function too, so its share counts.
+func TestSendAllocatesNothing(t *testing.T) {
+	for _, c := range []struct {
+		name, profile string
+		limit         uint32
+		kind          txKind
+		o             txOffload
+		pieces        []int
+	}{
+		{"plain", "cx5", 0, 0, txOffload{}, []int{60}},
+		{"session", "cx5", sessionLimit, 0, txOffload{csum: csumL3 | csumL4}, []int{60}},
+		{"alone", "cx5", sessionLimit, txAlone, txOffload{}, []int{200}},
+		{"inline", "cx4", 0, 0, txOffload{}, []int{60}},
+		{"inline and tag", "cx4", 0, 0, txOffload{insert: true}, []int{60}},
+		{"pieces", "cx5", sessionLimit, 0, txOffload{}, []int{100, 200, 300}},
+		{"inline over pieces", "cx4", sessionLimit, 0, txOffload{}, []int{5, 200, 300}},
+		{"large send", "cx5", sessionLimit, 54 << txHeaderShift, txOffload{mss: 100}, []int{300, 300}},
+		{"not fit", "cx5", sessionLimit, 0, txOffload{}, []int{10}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newSendRig(t, rigConfig{profile: c.profile})
+			r.wire.quiet, r.q.limit = true, c.limit
+			var burst []txFrame
+			for i := range 16 {
+				b := numberedFrame(1000, uint32(i))
+				copy(b[12:], []byte{8, 0, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6})
+				b[46] = 0x50
+				start := len(burst)
+				for k, n := range c.pieces {
+					f, ok := r.mem.place(b[:n])
+					require.True(t, ok)
+					f.page, f.eseg, b = noPage, c.o.eseg(), b[n:]
+					if k < len(c.pieces)-1 {
+						f.kind = txMore
+					}
+					burst = append(burst, f)
+				}
+				burst[start].kind |= c.kind
+			}
+			full := 0
+			allocs := testing.AllocsPerRun(200, func() {
+				if r.q.send(burst) != len(burst) {
+					full++
+				}
+				r.drain()
+			})
+			require.Zero(t, allocs)
+			require.Zero(t, full)
+			r.requireHealthy()
+			if c.name != "not fit" {
+				require.Zero(t, r.q.stats.dropped.get())
+				require.EqualValues(t, 201*16, r.q.stats.packets.get())
+			}
+		})
 	}
 }

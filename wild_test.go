@@ -103,6 +103,8 @@ func TestWildErrorCompletions(t *testing.T) {
 		require.Equal(t, r.field(t, "vendor_syndrome"), uint64(got.vendor), r.Context)
 		require.Equal(t, r.field(t, "hw_error"), uint64(got.hardware), r.Context)
 		require.Equal(t, r.field(t, "hw_type"), uint64(got.hwType), r.Context)
+		require.Equal(t, r.field(t, "qpn"), uint64(got.queue), r.Context)
+		require.Equal(t, r.field(t, "opcode"), uint64(got.opcode), r.Context)
 		require.Equal(t, r.field(t, "wqe_opcode"), uint64(got.wqeOpcode), r.Context)
 		require.Equal(t, r.field(t, "wqe_counter"), uint64(got.counter), r.Context)
 		name, known := syndromeNames[got.syndrome]
@@ -149,7 +151,7 @@ func TestWildWQEs(t *testing.T) {
 		switch {
 		case r.Pair == "A": // a SEND of 43 bytes
 			segs[0] = ctrlSeg(wqeSend, 0xf, 0x1dbb, 3, ctrlCQE)
-			segs[2] = dataSeg(43, 0x80000, 0x59ee308)
+			segs[2] = dataSeg(43, 0x80000, 0x59ee30800)
 			require.Equal(t, r.bytes, m.b[:64])
 		case r.Pair == "B": // a UMR; its immediate is an mkey, which ctrlSeg leaves 0
 			segs[0] = ctrlSeg(wqeUMR, 0, 0x104f, 12, 0)

@@ -41,6 +41,8 @@ var scenarios = []scenario{
 	{"linux-up", 4 * time.Minute, linuxUp},
 	{"linux-traffic", 8 * time.Minute, linuxTraffic},
 	{"linux-figures", 4 * time.Minute, linuxFigures},
+	{"appliance", 5 * time.Minute, applianceBoots},
+	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
 }
 
 // lab is what a scenario works with.

@@ -206,7 +206,7 @@ func moved(before, after map[string]uint64, grow, still []string) error {
 // exchange sends data over TCP both ways, for a time and by checksum.
 func (e *ends) exchange(a, b address) error {
 	for _, args := range []string{b.ip4, b.ip4 + " -R", b.ip6} {
-		if err := e.g[0].iperf(args); err != nil {
+		if err := e.g[0].iperf("", args); err != nil {
 			return err
 		}
 	}
@@ -222,8 +222,8 @@ const streamBytes = 1 << 20
 // iperf sends so much over TCP, and requires that it arrives and that nearly
 // nothing of it had to be sent again: the wire loses nothing. How fast says
 // more about the machine under the emulator.
-func (g *guest) iperf(args ...string) error {
-	out, err := g.run("iperf3 -J -n %d -c %s", streamBytes, strings.Join(args, " "))
+func (g *guest) iperf(where string, args ...string) error {
+	out, err := g.run("%siperf3 -J -n %d -c %s", where, streamBytes, strings.Join(args, " "))
 	if err != nil {
 		return err
 	}
@@ -310,13 +310,13 @@ func (e *ends) queues() error {
 		return err
 	}
 	grow := []string{"rx0_packets", "rx1_packets", "tx0_packets|tx1_packets"}
-	if err := e.watched(grow, nil, func() error { return e.g[0].iperf(e.a[1].ip4, "-P 16") }); err != nil {
+	if err := e.watched(grow, nil, func() error { return e.g[0].iperf("", e.a[1].ip4, "-P 16") }); err != nil {
 		return fmt.Errorf("two channels: %w", err)
 	}
 	if err := e.both("ethtool -X DEV weight 0 1"); err != nil {
 		return err
 	}
-	if err := e.watched([]string{"rx1_packets"}, []string{"rx0_packets"}, func() error { return e.g[0].iperf(e.a[1].ip4, "-P 8") }); err != nil {
+	if err := e.watched([]string{"rx1_packets"}, []string{"rx0_packets"}, func() error { return e.g[0].iperf("", e.a[1].ip4, "-P 8") }); err != nil {
 		return fmt.Errorf("indirection to the second channel only: %w", err)
 	}
 	if err := e.both("ethtool -X DEV default", "ethtool -L DEV combined 1"); err != nil {

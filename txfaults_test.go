@@ -1,0 +1,515 @@
+package main
+
+// txfaults_test.go owns what happens when sending goes wrong: frames that cannot
+// be sent, memory that the device cannot reach, completions that do not come.
+// The rule is the same for all: the cause is named once, the queue works again by
+// itself, what was lost is counted, every page comes home, and no other queue
+// notices. That what is right is sent right is txpath_test.go's.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mlx5d/model"
+)
+
+// nowhere is a bus address that no memory of ours has.
+const nowhere = 0x7f_0000_0000
+
+// notes are what an operator was told so far.
+func (r *sendRig) notes() (out []string) {
+	for {
+		select {
+		case s := <-r.nic.notices:
+			out = append(out, s)
+		default:
+			return out
+		}
+	}
+}
+
+// settleFault lets the device work, takes completions and recovers the queue as
+// its channel does.
+func (r *sendRig) settleFault() {
+	r.settle()
+	r.dev.resume()
+	for c := r.nic.channels[0]; c.complete(r.nic, r.q, napiBudget) > 0; {
+	}
+	r.dev.pause()
+	r.drain()
+}
+
+// Frames that the device would refuse are refused before it sees them: counted,
+// their pages given back, the queue and its neighbours in the burst unharmed.
+func TestUnfitFrames(t *testing.T) {
+	many := make([]int, maxPieces+1)
+	for i := range many {
+		many[i] = 10
+	}
+	for _, c := range []struct {
+		name   string
+		pieces []int
+		kind   txKind
+		mss    uint16
+		or     bool // may also be sent
+	}{
+		{name: "13 bytes", pieces: []int{13}},
+		{name: "1 byte", pieces: []int{1}},
+		{name: "13 bytes in two pieces", pieces: []int{6, 7}},
+		{name: "18 pieces", pieces: many},
+		{name: "empty", pieces: []int{0}},
+		{name: "empty piece first", pieces: []int{0, 100}, or: true},
+		{name: "empty piece within", pieces: []int{100, 0, 100}, or: true},
+		{name: "empty piece last", pieces: []int{100, 0}, or: true},
+		{name: "beyond 64 KiB", pieces: []int{20000, 20000, 20000, 20000}},
+		{name: "headers only", pieces: []int{54}, kind: 54 << txHeaderShift, mss: 100, or: true},
+		{name: "no segment size", pieces: []int{54, 1000}, kind: 54 << txHeaderShift},
+		{name: "headers shorter than Ethernet's", pieces: []int{300}, kind: 5 << txHeaderShift, mss: 100},
+		{name: "headers of 13 bytes", pieces: []int{300}, kind: 13 << txHeaderShift, mss: 100},
+		{name: "headers beyond the limit", pieces: []int{300}, kind: (maxInline + 1) << txHeaderShift, mss: 100},
+		{name: "headers beyond the frame", pieces: []int{60, 60}, kind: 180 << txHeaderShift, mss: 100},
+	} {
+		for _, profile := range []string{"cx4", "cx5"} {
+			t.Run(c.name+"/"+profile, func(t *testing.T) {
+				r := newSendRig(t, rigConfig{profile: profile})
+				good := numberedFrame(100, 1)
+				burst := r.place(txOffload{}, good)
+				var pieces [][]byte
+				for _, n := range c.pieces {
+					pieces = append(pieces, numberedFrame(max(n, 14), 2)[:n])
+				}
+				bad := r.place(txOffload{mss: c.mss}, pieces...)
+				bad[0].kind |= c.kind
+				burst = append(append(burst, bad...), r.place(txOffload{}, good)...)
+				require.NotPanics(t, func() { require.Equal(t, len(burst), r.q.send(burst)) })
+				r.requireHome()
+				r.requireHealthy()
+				dropped, wire := r.q.stats.dropped.get(), r.wire.frames()
+				require.GreaterOrEqual(t, len(wire), 2, "the neighbours are lost")
+				require.Equal(t, good, wire[0])
+				require.Equal(t, good, wire[len(wire)-1])
+				if len(wire) > 2 && c.or {
+					require.Zero(t, dropped)
+					return
+				}
+				require.Len(t, wire, 2)
+				require.EqualValues(t, 1, dropped)
+			})
+		}
+	}
+}
+
+// A burst whose last frame is not whole loses that frame alone.
+func TestLastPieceMissing(t *testing.T) {
+	r := newSendRig(t, rigConfig{})
+	burst := append(r.place(txOffload{}, numberedFrame(100, 1)), r.place(txOffload{}, numberedFrame(50, 1), numberedFrame(50, 2))...)
+	burst[2].kind = txMore
+	require.Equal(t, 3, r.q.send(burst))
+	r.requireHome()
+	r.requireHealthy()
+	require.Len(t, r.wire.ends, 1)
+	require.EqualValues(t, 1, r.q.stats.dropped.get())
+}
+
+// Headers that are to be repeated may lie in a piece of their own: that is how
+// they are built in front of data that stays where it is.
+func TestLargeSendWithHeadersApart(t *testing.T) {
+	for _, profile := range []string{"cx4", "cx5"} {
+		r := newSendRig(t, rigConfig{profile: profile})
+		b := numberedFrame(54+1000, 5)
+		copy(b[12:], []byte{8, 0, 0x45, 0, 4, 4, 0, 7, 0x40, 0, 64, 6})
+		b[46], b[47] = 0x50, 0x19
+		f := softFrame{b: b, outer: headers{l3: 14, l4: 34}, csum: csumL3 | csumL4, header: 54, mss: 300}
+		want := &recordWire{}
+		ref := softNIC{wire: want, longest: r.most}
+		ref.send(&f)
+		frame := r.place(txOffload{csum: csumL3 | csumL4, mss: 300}, b[:54], b[54:600], b[600:])
+		frame[0].kind |= 54 << txHeaderShift
+		require.Equal(t, 3, r.q.send(frame))
+		r.drain()
+		_, what := r.wire.firstDifference(want)
+		require.Empty(t, what, profile)
+		r.requireHome()
+		r.requireHealthy()
+	}
+}
+
+// A tag that the driver puts into the inlined headers moves what the software
+// parser was told by as much.
+func TestTagMovesParserOffsets(t *testing.T) {
+	r := newSendRig(t, rigConfig{profile: "cx5"})
+	b := numberedFrame(54+100, 5)
+	copy(b[12:], []byte{8, 0, 0x45, 0, 0, 140, 0, 7, 0x40, 0, 64, 6})
+	b[46], b[47] = 0x50, 0x19
+	f := softFrame{b: b, outer: headers{l3: 14, l4: 34}, csum: csumL3 | csumL4, header: 54, mss: 50, tag: true, tci: 5}
+	want := &recordWire{}
+	ref := softNIC{wire: want, longest: r.most}
+	ref.send(&f)
+	o := txOffload{csum: csumL3 | csumL4, mss: 50, insert: true, vlan: 5, swp: [4]uint8{17, 7}}
+	frame := r.place(o, b)
+	frame[0].kind |= 54 << txHeaderShift
+	require.Equal(t, 1, r.q.send(frame))
+	r.drain()
+	_, what := r.wire.firstDifference(want)
+	require.Empty(t, what)
+	r.requireHome()
+	r.requireHealthy()
+}
+
+// Frames longer than the port's MTU do not leave, and do not harm the queue.
+func TestLongerThanPort(t *testing.T) {
+	r := newSendRig(t, rigConfig{})
+	for _, n := range []int{r.most - 1, r.most, r.most + 1, 9600, 16384} {
+		require.Equal(t, 1, r.q.send(r.place(txOffload{}, numberedFrame(n, uint32(n)))))
+	}
+	r.drain()
+	require.Len(t, r.wire.ends, 2)
+	r.requireHome()
+	r.requireHealthy()
+}
+
+// A frame that the device cannot reach fails its WQE. The cause is told once with
+// its queue and place, all else is flushed, the queue starts anew and goes on,
+// and no page is lost.
+func TestUnreachableFrame(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		limit       uint32
+		before      int
+		addr        uint64
+		lkey        uint32 // added to the right one
+		index, sent int    // of the failed WQE; frames that left before it
+		exact       bool   // the device says exactly which frame it was
+	}{
+		{name: "first, alone", addr: nowhere, index: 0, exact: true},
+		{name: "fifth, alone", before: 4, addr: nowhere, index: 4, sent: 4, exact: true},
+		{name: "fifth, in a session", limit: sessionLimit, before: 4, addr: nowhere, index: 0, sent: 4},
+		{name: "second session", limit: 10, before: 10, addr: nowhere, index: 3, sent: 10, exact: true},
+		{name: "wrong key", lkey: 1 << 8, index: 0, exact: true},
+		{name: "wrong key in a session", limit: sessionLimit, lkey: 1 << 8, index: 0, exact: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newSendRig(t, rigConfig{dirty: true})
+			r.q.limit = c.limit
+			good := numberedFrame(100, 1)
+			var burst []txFrame
+			for range c.before {
+				burst = append(burst, r.place(txOffload{}, good)...)
+			}
+			bad := r.place(txOffload{}, good)
+			if c.addr != 0 {
+				bad[0].addr = c.addr
+			}
+			burst = append(burst, bad...)
+			for range 40 {
+				burst = append(burst, r.place(txOffload{}, good)...)
+			}
+			r.q.lkey += c.lkey
+			require.Equal(t, len(burst), r.q.send(burst))
+			r.q.lkey -= c.lkey
+			r.settle()
+			r.q.complete(napiBudget)
+			require.True(t, r.q.failed)
+			require.EqualValues(t, 4, r.q.cause.syndrome, "%v", r.q.cause)
+			require.EqualValues(t, c.index, r.q.cause.counter, "%v", r.q.cause)
+			r.settleFault()
+			notes := r.notes()
+			require.Len(t, notes, 1, "one cause, one line")
+			for _, part := range []string{fmt.Sprintf("%#x", r.q.n), "local protection error", fmt.Sprintf("WQE index %#x", c.index), "reset"} {
+				require.Contains(t, notes[0], part)
+			}
+			require.Len(t, r.wire.ends, c.sent)
+			r.requireHome()
+			require.NotZero(t, r.q.stats.cqeErr.get())
+			require.EqualValues(t, 1, r.q.stats.recover.get())
+			lost := uint64(len(burst) - c.sent)
+			if c.exact {
+				require.Equal(t, lost, r.q.stats.dropped.get(), "what did not leave is counted, and nothing else")
+			} else {
+				require.GreaterOrEqual(t, r.q.stats.dropped.get(), lost)
+			}
+			r.wire.forget()
+			for range 3 * len(r.q.wqes) / 8 { // more than a lap
+				require.Equal(t, 8, r.q.send(append(append(r.place(txOffload{}, good, good), r.place(txOffload{}, good, good)...), r.place(txOffload{}, good, good, good, good)...)))
+				r.drain()
+			}
+			require.Len(t, r.wire.ends, 9*len(r.q.wqes)/8)
+			r.requireHome()
+			require.EqualValues(t, 1, r.q.stats.recover.get())
+			require.Empty(t, r.notes())
+		})
+	}
+}
+
+// A frame in many pieces is one frame, also when it is lost.
+func TestLostPiecesAreOneFrame(t *testing.T) {
+	r := newSendRig(t, rigConfig{dirty: true})
+	b := numberedFrame(100, 1)
+	bad := r.place(txOffload{}, b)
+	bad[0].addr, bad[0].kind = nowhere, txAlone
+	burst := append(bad, r.place(txOffload{}, b[:20], b[20:40], b[40:60], b[60:])...)
+	require.Equal(t, len(burst), r.q.send(burst))
+	r.settleFault()
+	r.requireHome()
+	require.EqualValues(t, 2, r.q.stats.dropped.get())
+}
+
+// faultySender sends numbered frames from its channel's goroutine; one of them,
+// when it is told to, from memory that the device cannot reach.
+type faultySender struct {
+	r         *sendRig
+	index     int
+	mem       *pagePool
+	bad       uint32 // number of the frame that is out of reach
+	last      uint32 // frames to send
+	sent      uint32
+	burst     []txFrame
+	done      chan struct{}
+	doneOnce  bool
+	recovered bool
+}
+
+func (s *faultySender) handle(*channel, []packet) {}
+func (s *faultySender) idle(*channel)             {}
+
+func (s *faultySender) turn(c *channel) int {
+	if s.sent == s.last && c.tx.mtail == c.tx.mhead {
+		if !s.doneOnce {
+			s.doneOnce = true
+			c.tx.publish()
+			close(s.done)
+		}
+		return 0
+	}
+	s.burst = s.burst[:0]
+	for len(s.burst) < 32 && s.sent < s.last {
+		page, ok := s.mem.take()
+		if !ok {
+			break
+		}
+		b := s.mem.bytes(page, 0, 64)
+		copy(b, numberedFrame(14, 0))
+		binary.BigEndian.PutUint32(b[14:], s.sent)
+		b[18] = byte(s.index)
+		f := txFrame{addr: s.mem.addr(page, 0), size: 64, page: s.mem.lendOwn(page)}
+		s.mem.giveBack(page)
+		if s.sent == s.bad {
+			f.addr = nowhere
+		}
+		s.burst = append(s.burst, f)
+		s.sent++
+	}
+	rest := s.burst
+	for len(rest) > 0 {
+		rest = rest[c.tx.send(rest):]
+		c.complete(c.n, c.tx, napiBudget)
+		runtime.Gosched()
+	}
+	return 1
+}
+
+// queuesWire remembers by queue which numbered frames came.
+type queuesWire struct {
+	recordWire
+	seen [2][]uint32
+}
+
+func (w *queuesWire) Transmit(b []byte) {
+	i := b[18] & 1
+	w.seen[i] = append(w.seen[i], binary.BigEndian.Uint32(b[14:]))
+}
+
+// While one queue fails and recovers in its own goroutine another one's traffic
+// is exact, and the first goes on in order.
+func TestFaultInLiveQueue(t *testing.T) {
+	w := &queuesWire{}
+	r := newSendRig(t, rigConfig{queues: 2, wire: w, dirty: true, loose: 64, runs: 1})
+	const frames, bad = 30_000, 9_000
+	var senders []*faultySender
+	var handlers []handler
+	for i, c := range r.nic.channels {
+		pool, err := newPagePool(r.nic.mem, 210+i, 2048)
+		require.NoError(t, err)
+		c.tx.home(pool)
+		s := &faultySender{r: r, index: i, mem: pool, last: frames, bad: ^uint32(0), done: make(chan struct{})}
+		senders, handlers = append(senders, s), append(handlers, s)
+	}
+	senders[0].bad = bad
+	r.dev.resume()
+	r.nic.start(handlers, false, nil)
+	for _, s := range senders {
+		select {
+		case <-s.done:
+		case <-time.After(20 * time.Second):
+			t.Fatal("frames are stuck")
+		}
+	}
+	r.nic.stop()
+	r.dev.pause()
+	require.Len(t, w.seen[1], frames, "the healthy queue")
+	for i, n := range w.seen[1] {
+		require.EqualValues(t, i, n, "the healthy queue")
+	}
+	seen := w.seen[0]
+	require.Less(t, len(seen), frames)
+	require.Greater(t, len(seen), frames-2000, "the queue goes on")
+	for i := 1; i < len(seen); i++ {
+		require.Less(t, seen[i-1], seen[i], "order")
+	}
+	require.EqualValues(t, frames-1, seen[len(seen)-1])
+	q0, q1 := r.nic.channels[0].tx, r.nic.channels[1].tx
+	require.EqualValues(t, 1, q0.stats.recover.get())
+	require.Zero(t, q1.stats.recover.get())
+	require.Zero(t, q1.stats.dropped.get())
+	lost := uint64(frames - len(seen))
+	require.GreaterOrEqual(t, q0.stats.dropped.get(), lost)
+	require.LessOrEqual(t, q0.stats.dropped.get(), lost+sessionLimit, "no more is counted as lost than the session of the failed frame")
+	require.Len(t, r.notes(), 1)
+	for _, s := range senders {
+		require.Equal(t, len(s.mem.own), s.mem.home())
+	}
+}
+
+// A queue whose completions stay away is reset; one that is only full, or was
+// idle before, is not. Time is made up.
+func TestOnlyStalledQueueRecovers(t *testing.T) {
+	var stall [3]bool
+	var sqn [3]uint32
+	script := &model.Script{StallSQ: func(n uint32) bool {
+		for i := range sqn {
+			if n == sqn[i] {
+				return stall[i]
+			}
+		}
+		return false
+	}}
+	r := newSendRig(t, rigConfig{queues: 3, ring: minRing, script: script})
+	var q [3]*sendQueue
+	for i, c := range r.nic.channels {
+		q[i], sqn[i] = c.tx, c.tx.n
+		q[i].home(r.mem.pool)
+		q[i].limit = 0
+	}
+	now := time.Unix(1000, 0)
+	fill := func(i int) {
+		for {
+			f := r.place(txOffload{}, numberedFrame(100, uint32(i)))
+			if q[i].send(f) == 0 {
+				r.mem.pool.returnAll([]pageRef{f[0].page})
+				return
+			}
+		}
+	}
+	stall[0], stall[1] = true, true
+	fill(0)
+	first := time.Duration(0)
+	for at := time.Duration(0); at < 4*txTimeout; at += 500 * time.Millisecond {
+		fill(1)
+		stall[1] = at%(txTimeout-time.Second) != 0 // a little goes out shortly before it would be too late
+		r.settle()
+		for i := range q {
+			for q[i].complete(1) > 0 {
+			}
+		}
+		if q[0].stalled(now.Add(at)) && first == 0 {
+			first = at
+		}
+		require.False(t, q[1].stalled(now.Add(at)), "a queue that is only full, after %v", at)
+		require.False(t, q[2].stalled(now.Add(at)), "an idle queue, after %v", at)
+	}
+	require.Equal(t, txTimeout, first)
+	outstanding := uint64(q[0].fhead - q[0].ftail)
+	r.dev.resume()
+	r.nic.recoverTX(q[0], "no completion")
+	r.dev.pause()
+	stall = [3]bool{}
+	for i := range 2 {
+		r.settle()
+		for q[i].complete(napiBudget) > 0 {
+		}
+		q[i].publish()
+		require.Equal(t, q[i].mhead, q[i].mtail)
+	}
+	require.EqualValues(t, minRing, outstanding)
+	require.Equal(t, outstanding, q[0].stats.dropped.get())
+	require.EqualValues(t, 1, q[0].stats.recover.get())
+	require.Zero(t, q[1].stats.recover.get()+q[1].stats.dropped.get()+q[1].stats.cqeErr.get())
+	r.wire.forget()
+	require.Equal(t, 1, q[0].send(r.place(txOffload{}, numberedFrame(100, 0))), "the queue goes on")
+	r.drain()
+	require.Len(t, r.wire.ends, 1)
+	r.requireHome()
+}
+
+// A queue that has slept longer than the timeout has not stalled when its first
+// burst is under way.
+func TestSleptQueueIsNotStalled(t *testing.T) {
+	r := newSendRig(t, rigConfig{})
+	now := time.Unix(1000, 0)
+	for range 3 {
+		require.False(t, r.q.stalled(now), "idle")
+		now = now.Add(2 * txTimeout)
+		r.q.send(r.place(txOffload{}, numberedFrame(100, 1)))
+		require.False(t, r.q.stalled(now), "just sent")
+		require.False(t, r.q.stalled(now.Add(txTimeout-1)), "not yet")
+		require.True(t, r.q.stalled(now.Add(txTimeout)), "a completion is missing")
+		r.drain()
+		now = now.Add(2 * txTimeout)
+	}
+	r.requireHome()
+}
+
+// The channel itself finds a stalled queue, resets it and says so.
+func TestChannelRecoversStalledQueue(t *testing.T) {
+	stalled := true
+	r := newSendRig(t, rigConfig{script: &model.Script{StallSQ: func(uint32) bool { return stalled }}})
+	frame := r.place(txOffload{}, numberedFrame(100, 1))
+	require.Equal(t, 1, r.q.send(frame))
+	r.nic.watchTX(r.q)
+	r.q.since = r.q.since.Add(-txTimeout)
+	r.dev.resume()
+	r.nic.watchTX(r.q)
+	r.dev.pause()
+	stalled = false
+	notes := r.notes()
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], "no completion for 5s")
+	require.Contains(t, notes[0], fmt.Sprintf("%#x", r.q.n))
+	r.requireHome()
+	require.EqualValues(t, 1, r.q.stats.dropped.get())
+	require.EqualValues(t, 1, r.q.stats.recover.get())
+	require.Empty(t, r.wire.ends)
+	require.Equal(t, 1, r.q.send(r.place(txOffload{}, numberedFrame(100, 1))))
+	r.requireHome()
+	require.Len(t, r.wire.ends, 1)
+}
+
+// Every syndrome that the manual knows is told by a text of its own, with the
+// place of the WQE, and one that it does not know by its number.
+func TestEverySyndromeHasText(t *testing.T) {
+	seen := map[string]bool{}
+	for _, row := range readTSV(t, sharedFile(t, "prm", "values.tsv")) {
+		if row[0] != "cqe_syndrome" {
+			continue
+		}
+		v, err := strconv.ParseUint(row[2], 0, 8)
+		require.NoError(t, err)
+		r := cqe{timestamp: be64word(0x9d<<24 | 0x53<<8 | v)}
+		tail := uint64(cqeReqErr<<4)<<56 | uint64(be16word(0x1234))<<32 | uint64(be32word(wqeSend<<24|0x4567))
+		text := decodeError(&r, tail).Error()
+		require.Contains(t, text, "WQE index 0x1234", row[1])
+		require.Contains(t, text, fmt.Sprintf("syndrome %#x", v), row[1])
+		name, _, _ := strings.Cut(text, " (")
+		require.False(t, strings.HasPrefix(name, "0x"), "%s has no text: %q", row[1], text)
+		seen[name] = true
+	}
+	require.GreaterOrEqual(t, len(seen), 12)
+	require.Contains(t, cqeError{syndrome: 0x77}.Error(), "0x77")
+}
