@@ -37,5 +37,14 @@ static: build
 image: build
 	$(GO) run ./image -modules "$(MODULES)" -o build/mlx5d.img mlx5d
 
+# Every figure, with the device faked in memory. valgrind adds instruction counts.
+bench: build
+	./mlx5d -bench all
+
+# The unmodified Linux driver, and our own image, in virtual machines on the
+# emulated device. Builds its tools once into a cache folder; needs root for that.
+lab: build
+	$(GO) run ./lab -mlx5d ./mlx5d $(if $(SCENARIO),-scenario $(SCENARIO))
+
 clean:
 	rm -rf mlx5d build lab/out

@@ -68,6 +68,9 @@ func benchNames() (names []string) {
 
 // runBench measures what list names, groups or single figures, and prints it.
 func runBench(list string, asJSON bool, out io.Writer) error {
+	if list == "all" {
+		list = strings.Join(benchNames(), ",")
+	}
 	for _, want := range strings.Split(list, ",") {
 		group, _, single := strings.Cut(want, ".")
 		i := slices.Index(benchNames(), group)

@@ -29,6 +29,7 @@ import (
 
 const (
 	pageSize     = 4096
+	logPage      = 12 // log2 of that
 	hugePageSize = 2 << 20
 	// firstIOVA is where bus addresses start if the IOMMU allows it: above the
 	// 4 GiB that hold interrupt windows and, on real machines, other devices.

@@ -220,18 +220,37 @@ func (fw firmware) createMkey(pd uint32, relaxed bool) (uint32, error) {
 	return n << 8, err
 }
 
+// createPageKey makes the key of an address space of n pages, from address 0 on,
+// whose pages UMR work requests will name (MTT). It is free until the first does.
+func (fw firmware) createPageKey(pd uint32, n int) (uint32, error) {
+	in := request(opCreateMkey, 0, createMkeyInMtt.off)
+	ctx := createMkeyInCtx.in(in)
+	mkcFree.set(ctx, 1)
+	mkcUmrEn.set(ctx, 1)
+	mkcLw.set(ctx, 1)
+	mkcLr.set(ctx, 1)
+	mkcModeLo.set(ctx, mkeyMTT)
+	mkcPd.set(ctx, pd)
+	mkcQpn.set(ctx, indexMask24)
+	mkcLength.set(ctx, uint64(n)*pageSize)
+	mkcOctwords.set(ctx, uint32(n/2))
+	mkcLogPageSize.set(ctx, logPage)
+	key, err := fw.create(in)
+	return key << 8, err
+}
+
 // cqConfig is all that a completion queue is made from.
 type cqConfig struct {
-	logSize   uint8
-	uar       uint32
-	eqn       uint32
-	record    uint64 // bus address of the doorbell record
-	pages     []uint64
-	period    uint16 // moderation: microseconds, 0 is none
-	maxCount  uint16 // moderation: completions, 0 is none
-	fromCQE   bool   // the period starts at the completion, not at the event
-	compress  bool
-	miniStrid bool // mini CQEs carry checksum and stride index, not the hash
+	logSize  uint8
+	uar      uint32
+	eqn      uint32
+	record   uint64 // bus address of the doorbell record
+	pages    []uint64
+	period   uint16 // moderation: microseconds, 0 is none
+	maxCount uint16 // moderation: completions, 0 is none
+	fromCQE  bool   // the period starts at the completion, not at the event
+	compress bool
+	mini     uint8 // what small CQEs carry (miniHash...)
 }
 
 func (fw firmware) createCQ(c cqConfig) (uint32, error) {
@@ -245,6 +264,7 @@ func (fw firmware) createCQ(c cqConfig) (uint32, error) {
 	cqcMaxCount.set(ctx, uint32(c.maxCount))
 	cqcPeriodMode.flag(ctx, c.fromCQE)
 	cqcCompEn.flag(ctx, c.compress)
+	cqcMiniFormat.set(ctx, uint32(c.mini))
 	setPas(createCQInPas.in(in), c.pages)
 	return fw.create(in)
 }
@@ -255,8 +275,9 @@ type workQueue struct {
 	pd        uint32
 	uar       uint32
 	record    uint64
-	logStride uint8 // of an entry, bytes
-	logSize   uint8 // entries
+	logStride uint8    // of an entry, bytes
+	logSize   uint8    // entries
+	strides   [2]uint8 // of wqStriding: log2 of bytes a stride, and of strides a WQE
 	pages     []uint64
 }
 
@@ -267,6 +288,10 @@ func (w workQueue) fill(ctx []byte) {
 	wqDbrAddr.set(ctx, w.record)
 	wqLogStride.set(ctx, uint32(w.logStride))
 	wqLogSize.set(ctx, uint32(w.logSize))
+	if w.kind == wqStriding {
+		wqStrideSize.set(ctx, uint32(w.strides[0]-strideSizeBase))
+		wqNumStrides.set(ctx, uint32(w.strides[1]-stridesBase)&0xf)
+	}
 	setPas(wqPas.in(ctx), w.pages)
 }
 
@@ -278,6 +303,7 @@ type sqConfig struct {
 	minInline uint8
 	mpw       bool // multi-packet WQEs
 	swp       bool // software parser offsets
+	umr       bool // UMR work requests, and no frames
 	tsFormat  uint8
 }
 
@@ -291,8 +317,11 @@ func (fw firmware) createSQ(c sqConfig) (uint32, error) {
 	sqcAllowSwp.flag(ctx, c.swp)
 	sqcTsFormat.set(ctx, uint32(c.tsFormat))
 	sqcCqn.set(ctx, c.cqn)
-	sqcTisCount.set(ctx, 1)
-	sqcTis.set(ctx, c.tis)
+	sqcRegUmr.flag(ctx, c.umr)
+	if !c.umr {
+		sqcTisCount.set(ctx, 1)
+		sqcTis.set(ctx, c.tis)
+	}
 	c.wq.fill(ctx[sqcWq.off:])
 	return fw.create(in)
 }
@@ -345,6 +374,17 @@ func (fw firmware) modifyRQ(n, from, to uint32) error {
 	modifyRQInRqn.set(in, n)
 	rqcState.set(modifyRQInCtx.in(in), to)
 	return fw.run(in)
+}
+
+// queryRQ returns the state a receive queue is in.
+func (fw firmware) queryRQ(n uint32) (state uint32, err error) {
+	in := request(opQueryRQ, 0, 16)
+	cmdObject.set(in, n)
+	out, err := fw.exec(in, queryRQOutCtx.off+queryRQOutCtx.n)
+	if err != nil {
+		return 0, err
+	}
+	return rqcState.get(queryRQOutCtx.in(out)), nil
 }
 
 // createTIS makes a transport interface send object of priority 0.

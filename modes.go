@@ -4,6 +4,8 @@ package main
 // drop, answer, send back, generate. Each mode is a handler of one channel. It
 // does not own rings (rxpath.go, txpath.go) or what an answer is (echo.go).
 
+import "encoding/binary"
+
 // The modes of the appliance: what it does with packets.
 const (
 	modeInspect = "inspect"
@@ -18,6 +20,7 @@ func modeNames() []string { return []string{modeInspect, modeDrop, modeSend, mod
 // dropWork counts packets and drops them. Mode rxdrop.
 type dropWork struct{}
 
+func (dropWork) drops()                    {}
 func (dropWork) handle(*channel, []packet) {}
 func (dropWork) turn(*channel) int         { return 0 }
 func (dropWork) idle(*channel)             {}
@@ -41,10 +44,7 @@ func (w *forwardWork) handle(c *channel, packets []packet) {
 			continue
 		}
 		if c.forward == nil {
-			b := p.b[:12]
-			for k := range 6 {
-				b[k], b[k+6] = b[k+6], b[k]
-			}
+			swapAddresses(p.b)
 		}
 		w.frames = c.rx.lend(w.frames, p, p.size)
 	}
@@ -53,6 +53,14 @@ func (w *forwardWork) handle(c *channel, packets []packet) {
 		return
 	}
 	c.tx.sendOrDrop(w.frames)
+}
+
+// swapAddresses exchanges the destination and source address of a frame.
+func swapAddresses(b []byte) {
+	b = b[:12]
+	lo, hi := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])
+	binary.LittleEndian.PutUint64(b, lo>>48|uint64(hi)<<16|lo<<48)
+	binary.LittleEndian.PutUint32(b[8:], uint32(lo>>16))
 }
 
 func (w *forwardWork) turn(*channel) int { return 0 }

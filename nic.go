@@ -116,6 +116,8 @@ type channel struct {
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
+	ico     *icoQueue // names pages to striding receive queues; nil where there are none
+	drops   bool      // the handler only counts
 	tx      *sendQueue
 	forward *sendQueue // of another NIC, for what this channel receives; may be nil
 	peer    *nic       // that NIC
@@ -136,6 +138,14 @@ type handler interface {
 	turn(c *channel) int
 	// idle is called before the channel sleeps.
 	idle(c *channel)
+}
+
+// dropHandler is a handler that looks at no packet: its channel counts what comes
+// and builds no views.
+type dropHandler interface {
+	handler
+	// drops does nothing; having it is the point.
+	drops()
 }
 
 // openNIC brings the device up. On failure everything is taken back.
@@ -307,13 +317,19 @@ func (n *nic) choose(o openOptions) error {
 	if n.caps.inlineAsk {
 		n.caps.inlineMode = asked
 	}
-	if n.params, err = chooseParams(n.caps, o.wishes, o.cpus, n.dev.vectors(), mtu); err != nil {
-		return err
-	}
+	w, flags := o.wishes, privFlags{}
 	if o.flags != nil {
-		if n.params.flags, err = o.flags(n.caps); err != nil {
+		if flags, err = o.flags(n.caps); err != nil {
 			return err
 		}
+		w.rxStriding, w.rxCompress = flags.rxStriding, flags.rxCompress
+	}
+	if n.params, err = chooseParams(n.caps, w, o.cpus, n.dev.vectors(), mtu); err != nil {
+		return err
+	}
+	n.params.flags = flags
+	if n.params.rxWhy != "" {
+		n.notify("receive queues: %s", n.params.rxWhy)
 	}
 	n.vectors, err = n.dev.enableVectors(1 + n.params.queues)
 	return err
@@ -454,18 +470,26 @@ func (n *nic) newChannel(i int) (*channel, error) {
 		return nil, err
 	}
 	c.cqs = []*compQueue{c.rx.cq, c.tx.cq}
+	if c.ico != nil {
+		c.cqs = append(c.cqs, c.ico.cq)
+	}
 	return c, nil
 }
 
 // newCQ makes a completion queue of 2^log entries on channel c.
 func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
-	q, err := newCompQueue(n.mem, log, c.uar)
+	return n.createCQ(c, cqConfig{logSize: log})
+}
+
+// createCQ makes a completion queue on channel c as f says.
+func (n *nic) createCQ(c *channel, f cqConfig) (*compQueue, error) {
+	q, err := newCompQueue(n.mem, f.logSize, c.uar)
 	if err != nil {
 		return nil, err
 	}
 	n.undo.add("completion ring", func() error { q.free(n.mem); return nil })
-	q.n, err = n.fw.createCQ(cqConfig{logSize: log, uar: c.uarPage, eqn: c.eq.n, record: q.rec.mem.iova, pages: q.buf.pages()})
-	if err != nil {
+	f.uar, f.eqn, f.record, f.pages = c.uarPage, c.eq.n, q.rec.mem.iova, q.buf.pages()
+	if q.n, err = n.fw.createCQ(f); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
 	n.undo.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
@@ -475,28 +499,84 @@ func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
 // newRX makes channel c's receive queue, posts its buffers and readies it.
 func (n *nic) newRX(c *channel) error {
 	p := &n.params
-	cq, err := n.newCQ(c, p.logRxCQ)
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini})
 	if err != nil {
 		return err
 	}
-	q, err := newRecvQueue(n.mem, cq, n.index*maxQueues+c.index, p.rxLayout, p.logRQ, n.lkey, &n.undo)
+	cfg := recvConfig{id: n.index*maxQueues + c.index, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
+		mini: p.rxMini, strides: p.rxStrides}
+	if p.rxStrides.on() {
+		if err := n.newICO(c); err != nil {
+			return err
+		}
+		cfg.ico = c.ico
+		if cfg.pageKey, err = n.fw.createPageKey(n.pd, p.rxStrides.pages()<<p.logRQ); err != nil {
+			return fmt.Errorf("key of the receive pages: %w", err)
+		}
+		n.undo.add("key of the receive pages", func() error { return n.fw.destroy(opDestroyMkey, cfg.pageKey>>8) })
+	}
+	q, err := newRecvQueue(n.mem, cq, cfg, &n.undo)
 	if err != nil {
 		return err
 	}
-	q.n, err = n.fw.createRQ(rqConfig{
-		wq: workQueue{kind: wqCyclic, pd: n.pd, record: q.rec.mem.iova, logStride: p.rxLayout.logStride,
-			logSize: p.logRQ, pages: q.buf.pages()},
-		cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime,
-	})
+	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.rec.mem.iova, logStride: p.rxLayout.logStride, logSize: p.logRQ, pages: q.buf.pages()}
+	if p.rxStrides.on() {
+		wq.kind, wq.logStride, wq.strides = wqStriding, logStrideWQESize, [2]uint8{p.rxStrides.logStride, p.rxStrides.logStrides}
+	}
+	q.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
 	if err != nil {
 		return fmt.Errorf("receive queue: %w", err)
 	}
 	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
+	c.rx = q
+	return n.readyRX(q)
+}
+
+// firstFill is how long the device may take to name a striding queue's first
+// pages. Linux waits 20 seconds.
+const firstFill = 2 * time.Second
+
+// readyRX posts buffers and lets frames in.
+func (n *nic) readyRX(q *recvQueue) error {
 	q.fill()
+	for end := time.Now().Add(firstFill); q.idle() && time.Now().Before(end); q.fill() {
+		time.Sleep(10 * time.Microsecond)
+	}
+	if q.idle() {
+		return errNoFill
+	}
 	if err := n.fw.modifyRQ(q.n, queueReset, queueReady); err != nil {
 		return fmt.Errorf("receive queue: %w", err)
 	}
-	c.rx = q
+	return nil
+}
+
+// newICO makes channel c's queue for internal control operations.
+func (n *nic) newICO(c *channel) error {
+	page, uar, err := n.newUAR()
+	if err != nil {
+		return err
+	}
+	cq, err := n.newCQ(c, logICO)
+	if err != nil {
+		return err
+	}
+	q, err := newICOQueue(n.mem, cq, uar, &n.undo)
+	if err != nil {
+		return err
+	}
+	q.n, err = n.fw.createSQ(sqConfig{
+		wq:  workQueue{kind: wqCyclic, pd: n.pd, uar: page, record: q.rec.mem.iova, logStride: 6, logSize: logICO, pages: q.buf.pages()},
+		cqn: cq.n, umr: true, tsFormat: n.caps.sqTime,
+	})
+	if err != nil {
+		return fmt.Errorf("control send queue: %w", err)
+	}
+	n.undo.add("control send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
+	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("control send queue: %w", err)
+	}
+	c.ico = q
 	return nil
 }
 
@@ -622,6 +702,7 @@ func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 	n.applyFlags()
 	for i, c := range n.channels {
 		c.handler, c.busy, c.cpu = handlers[i], busy, -1
+		_, c.drops = c.handler.(dropHandler)
 		if i < len(cpus) {
 			c.cpu = cpus[i]
 		}
@@ -649,21 +730,32 @@ func (c *channel) poll(budget int) int {
 	if want := c.want.Load(); want != c.have {
 		c.takeOver(want)
 	}
-	packets, done := c.rx.poll(budget)
-	if done > 0 {
-		if len(packets) > 0 {
-			c.handler.handle(c, packets)
-		}
-		c.rx.finish()
-	} else if c.rx.short {
-		c.rx.finish() // pages may have come home since
-	}
+	done := c.receive(budget)
 	done += c.complete(c.n, c.tx, budget) + c.handler.turn(c)
 	if c.forward != nil {
 		done += c.complete(c.peer, c.forward, budget)
 	}
 	if c.turns++; c.turns%publishTurns == 0 {
 		c.publish()
+	}
+	return done
+}
+
+// receive is the receive side of a turn.
+func (c *channel) receive(budget int) (done int) {
+	switch {
+	case c.drops:
+		done = c.rx.drop(budget)
+	default:
+		var packets []packet
+		if packets, done = c.rx.poll(budget); len(packets) > 0 {
+			c.handler.handle(c, packets)
+		}
+	}
+	if c.rx.failed {
+		c.n.recoverRX(c)
+	} else if done > 0 || c.rx.waits() { // pages may have come home since
+		c.rx.finish()
 	}
 	return done
 }
@@ -711,6 +803,9 @@ func (c *channel) pending() bool { return c.forward != nil && c.forward.mtail !=
 
 func (c *channel) arm() {
 	c.rx.cq.arm()
+	if c.ico != nil {
+		c.ico.cq.arm()
+	}
 	c.tx.cq.arm()
 }
 
@@ -742,19 +837,73 @@ func (n *nic) recoverTX(q *sendQueue, why string) {
 }
 
 // resetSQ takes a send queue to the reset state from whichever it is in.
-func (n *nic) resetSQ(q *sendQueue) error {
-	state, err := n.fw.querySQ(q.n)
+func (n *nic) resetSQ(q *sendQueue) error { return n.resetSend(q.n) }
+
+// resetSend is resetSQ by number.
+func (n *nic) resetSend(sqn uint32) error {
+	state, err := n.fw.querySQ(sqn)
 	if err != nil {
 		return err
 	}
 	if state == queueReady {
-		if err := n.fw.modifySQ(q.n, queueReady, queueError); err != nil {
+		if err := n.fw.modifySQ(sqn, queueReady, queueError); err != nil {
 			return err
 		}
 		state = queueError
 	}
 	if state == queueError {
-		return n.fw.modifySQ(q.n, queueError, queueReset)
+		return n.fw.modifySQ(sqn, queueError, queueReset)
 	}
 	return nil
+}
+
+// recoverRX resets a receive queue and fills it anew: error state, reset, ready.
+// It runs in the goroutine that owns the queue, after the handler is done with
+// what came before the error. A queue that fails again at once waits a while.
+func (n *nic) recoverRX(c *channel) {
+	q := c.rx
+	if !q.recoverable(time.Now()) {
+		return
+	}
+	why := q.cause
+	err := n.resetRX(c)
+	if err == nil {
+		err = n.readyRX(q)
+	}
+	if err != nil {
+		q.failed = true
+		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
+		return
+	}
+	n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
+}
+
+// resetRX takes channel c's receive queue to the reset state from whichever it is
+// in, and with it the queue that fills it when that is what failed.
+func (n *nic) resetRX(c *channel) error {
+	q := c.rx
+	state, err := n.fw.queryRQ(q.n)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifyRQ(q.n, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		if err := n.fw.modifyRQ(q.n, queueError, queueReset); err != nil {
+			return err
+		}
+	}
+	q.reset()
+	if c.ico == nil || !c.ico.failed {
+		return nil
+	}
+	if err := n.resetSend(c.ico.n); err != nil {
+		return err
+	}
+	c.ico.reset()
+	return n.fw.modifySQ(c.ico.n, queueReset, queueReady)
 }

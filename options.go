@@ -93,7 +93,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.BoolVar(&o.promisc, "promisc", false, "take frames for other addresses too; on by default when inspecting")
 	f.BoolVar(&o.busy, "busy-poll", false, "spin instead of waiting for interrupts")
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
-	f.StringVar(&o.bench, "bench", "", "measure `LIST`: "+strings.Join(benchNames(), ", ")+", or single figures by name")
+	f.StringVar(&o.bench, "bench", "", "measure `LIST`: all, "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
 	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
 	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")

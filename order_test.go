@@ -23,7 +23,7 @@ var fileOrder = []string{
 	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
 	"nic.go", "events.go", "port.go",
-	"rxpath.go", "txpath.go", "mpwqe.go", "pagepool.go",
+	"rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go",
 	"steering.go", "napi.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",
 	"emulated.go", "vfio.go", "vfioabi.go", "pci.go", "device.go", "dma.go", "barrier_amd64.go", "undo.go",

@@ -9,8 +9,15 @@ package main
 // the send queue beside the receive queue, it counts without atomics; what it
 // lends to others costs these one atomic when they give it back. Whoever finds
 // that nothing is out any more puts the page back: the owner into its cache,
-// everybody else into a ring that the owner empties. A slow consumer so holds
-// its own pages and nobody else's. (Linux: page_pool, fragment counts.)
+// everybody else onto a chain that the owner takes over whole, just before it
+// would otherwise use memory that is not warm. A slow consumer so holds its own
+// pages and nobody else's. (Linux: page_pool, fragment counts.)
+//
+// The chain stands where page_pool has a ring: it has no size to overflow, and a
+// consumer that is interrupted while it gives a page back hides only that page.
+//
+// The pool grows page by page up to its limit: pages that were never out stay
+// untouched while there are enough that were.
 //
 // Pages are named by number, not by pointer: the data path stores no pointers,
 // so the garbage collector has no part in it.
@@ -29,6 +36,9 @@ const (
 	pageMask = 1<<24 - 1
 )
 
+// noHold marks a place in a receive queue's map that has no page yet.
+const noHold = ^uint32(0)
+
 func (r pageRef) pool() uint32 { return uint32(r >> 24) }
 func (r pageRef) page() uint32 { return uint32(r & pageMask) }
 
@@ -44,10 +54,12 @@ const (
 	ownLent = 1 << 31
 )
 
-// rxPage is what others have of a page. lent is the owner goroutine's.
+// rxPage is what others have of a page. lent is the owner goroutine's; next
+// belongs to whoever puts the page on the chain.
 type rxPage struct {
 	refs atomic.Int32 // pageBias, less what others gave back, while lent
 	lent int32        // fragments lent to others since the page was taken
+	next uint32       // page below this one on the chain, plus 1
 }
 
 // pagePool is the memory of one channel. Only release may be called by others
@@ -59,21 +71,48 @@ type pagePool struct {
 	pages []rxPage
 	cache []uint32 // free pages are the first free of it; owner only
 	free  int
-	ring  []atomic.Uint32
-	mask  uint32 // of ring
-	rhead uint32
-	rtail atomic.Uint32
+	fresh uint32        // pages from this one on were never taken
+	chain atomic.Uint32 // page given back last by others, plus 1; 0 is none
+	tally poolTally
 	stats poolStats
 }
 
-// poolStats counts as mlx5e's rx_pp_ counters do. Written by the owner.
+// poolStats counts as mlx5e's rx_pp_ counters do, one each of the pool's pages
+// taken or given back. Written by publish.
 type poolStats struct {
-	allocEmpty counter // cache and ring had nothing
-	refill     counter // pages taken over from the ring
-	released   counter // the owner's last use ended before a consumer's
+	allocFast    counter // taken from the cache
+	allocSlow    counter // taken from memory that was never used
+	allocEmpty   counter // found the cache and the chain empty
+	allocRefill  counter // takings for which the cache was filled from the chain
+	allocWaive   counter // from another memory node: a pool has one, so always 0
+	cached       counter // given back by the owner into its cache
+	cacheFull    counter // the cache holds all pages: a page given back twice
+	ring         counter // given back by others
+	ringFull     counter // the chain has no end: always 0
+	releasedRefs counter // the owner's last use ended before a consumer's
 }
 
-// newPagePool takes n pages of DMA memory for pool number id.
+// poolTally is what has been counted and not yet published.
+type poolTally struct {
+	fast, slow, empty, refill, cached, full, ring, released uint64
+}
+
+// publish makes the tally visible to others.
+func (p *pagePool) publish() {
+	t, s := &p.tally, &p.stats
+	s.allocFast.add(t.fast)
+	s.allocSlow.add(t.slow)
+	s.allocEmpty.add(t.empty)
+	s.allocRefill.add(t.refill)
+	s.cached.add(t.cached)
+	s.cacheFull.add(t.full)
+	s.ring.add(t.ring)
+	s.releasedRefs.add(t.released)
+	*t = poolTally{}
+}
+
+// newPagePool reserves n pages of DMA memory, the most it can grow to, for pool
+// number id.
 func newPagePool(mem *arena, id, n int) (*pagePool, error) {
 	if n > pageMask {
 		return nil, fmt.Errorf("%d pages in a pool: at most %d", n, pageMask)
@@ -82,13 +121,7 @@ func newPagePool(mem *arena, id, n int) (*pagePool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d packet pages: %w", n, err)
 	}
-	ring := 1 << logCeil(n)
-	p := &pagePool{mem: m, id: pageRef(id) << 24, own: make([]uint32, n), pages: make([]rxPage, n), cache: make([]uint32, n),
-		ring: make([]atomic.Uint32, ring), mask: uint32(ring - 1)}
-	for i := range uint32(n) {
-		p.put(uint32(n) - 1 - i)
-	}
-	return p, nil
+	return &pagePool{mem: m, id: pageRef(id) << 24, own: make([]uint32, n), pages: make([]rxPage, n), cache: make([]uint32, n)}, nil
 }
 
 // close gives the memory back. The device must not use it any more and no
@@ -97,12 +130,32 @@ func (p *pagePool) close(mem *arena) { mem.free(p.mem) }
 
 // put makes page n free.
 func (p *pagePool) put(n uint32) {
+	if uint(p.free) >= uint(len(p.cache)) {
+		p.tally.full++
+		return
+	}
 	p.cache[p.free] = n
 	p.free++
 }
 
-// busy reports whether a fragment of page n is lent to anyone.
-func (p *pagePool) busy(n uint32) bool { return p.own[n]&^ownHeld != 0 }
+// busy reports whether a fragment of page n is lent to anyone. A page that
+// others have given back whole is not busy any more.
+func (p *pagePool) busy(n uint32) bool {
+	own := p.own[n] &^ ownHeld
+	return own != 0 && (own != ownLent || !p.reclaim(n))
+}
+
+// reclaim ends the lending of page n if all is back. The last to give back did
+// not put it on the chain, for the owner's part still counted.
+func (p *pagePool) reclaim(n uint32) bool {
+	pg := &p.pages[n]
+	if pg.refs.Load() != pageBias-pg.lent {
+		return false
+	}
+	pg.lent = 0
+	p.own[n] &^= ownLent
+	return true
+}
 
 // bytes is page n's memory from off to end.
 func (p *pagePool) bytes(n, off, end uint32) []byte {
@@ -118,31 +171,41 @@ func (p *pagePool) addr(n, off uint32) uint64 {
 // take returns a page that nobody holds, or false when all are out.
 func (p *pagePool) take() (uint32, bool) {
 	if p.free == 0 && !p.refill() {
-		p.stats.allocEmpty.add(1)
-		return 0, false
+		return p.grow()
 	}
 	p.free--
 	n := p.cache[p.free]
 	p.own[n] = ownHeld
+	p.tally.fast++
 	return n, true
 }
 
-// refill moves what others gave back from the ring into the cache.
-func (p *pagePool) refill() bool {
-	moved := uint64(0)
-	for p.free < len(p.cache) {
-		slot := &p.ring[p.rhead&p.mask]
-		n := slot.Load()
-		if n == 0 {
-			break // empty, or its writer is between its two steps: next time
-		}
-		slot.Store(0)
-		p.rhead++
-		p.put(n - 1)
-		moved++
+// grow takes a page that was never out.
+func (p *pagePool) grow() (uint32, bool) {
+	p.tally.empty++
+	if int(p.fresh) == len(p.own) {
+		return 0, false
 	}
-	p.stats.refill.add(moved)
-	return moved > 0
+	n := p.fresh
+	p.fresh++
+	p.own[n] = ownHeld
+	p.tally.slow++
+	return n, true
+}
+
+// refill takes over what others gave back.
+func (p *pagePool) refill() bool {
+	if p.chain.Load() == 0 {
+		return false
+	}
+	for at := p.chain.Swap(0); at != 0; {
+		n := at - 1
+		at = p.pages[n].next
+		p.put(n)
+		p.tally.ring++
+	}
+	p.tally.refill++
+	return true
 }
 
 // lend counts a fragment of page n that another goroutine keeps until release.
@@ -169,7 +232,7 @@ func (p *pagePool) returnAll(refs []pageRef) {
 	own, cache, free, id := p.own, p.cache, p.free, uint32(p.id)
 	for _, r := range refs {
 		n := uint32(r) - id
-		if uint(n) >= uint(len(own)) {
+		if n >= uint32(len(own)) {
 			continue
 		}
 		left := own[n] - ownOne
@@ -178,11 +241,13 @@ func (p *pagePool) returnAll(refs []pageRef) {
 			cache[free] = n
 			free++
 		} else if left == ownLent {
+			p.tally.cached += uint64(free - p.free)
 			p.free = free
 			p.settle(n)
 			free = p.free
 		}
 	}
+	p.tally.cached += uint64(free - p.free)
 	p.free = free
 }
 
@@ -201,23 +266,30 @@ func (p *pagePool) settle(n uint32) {
 	pg.lent, p.own[n] = 0, 0
 	if lent == 0 || pg.refs.Add(lent-pageBias) == 0 {
 		p.put(n)
+		p.tally.cached++
 		return
 	}
-	p.stats.released.add(1)
+	p.tally.released++
 }
 
 // release gives one lent fragment back, from any goroutine.
 func (p *pagePool) release(r pageRef) {
 	n := r.page()
-	if p.pages[n].refs.Add(-1) != 0 {
+	pg := &p.pages[n]
+	if pg.refs.Add(-1) != 0 {
 		return
 	}
-	at := p.rtail.Add(1) - 1
-	p.ring[at&p.mask].Store(n + 1)
+	for {
+		top := p.chain.Load()
+		pg.next = top
+		if p.chain.CompareAndSwap(top, n+1) {
+			return
+		}
+	}
 }
 
 // home is the number of pages that nobody holds; for checks at rest.
 func (p *pagePool) home() int {
 	p.refill()
-	return p.free
+	return p.free + len(p.own) - int(p.fresh)
 }

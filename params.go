@@ -8,6 +8,7 @@ package main
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 )
 
 // Sizes that frames and the wire give. Bytes.
@@ -68,6 +69,7 @@ type caps struct {
 	striding   bool
 	strideMin  bool // strides down to 2^3 a WQE
 	compress   bool
+	miniStride bool // small completions may carry the stride index
 	fullCsum   bool
 	moderation bool
 	fromCQE    bool
@@ -108,6 +110,7 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		striding:   capStridingRq.on(general) && capUmrPtrRlky.on(general) && ethCapRegUmrSq.on(ether),
 		strideMin:  capExtStrideNumRange.on(general),
 		compress:   capCqeCompression.on(general),
+		miniStride: capMiniCqeRespStrideIndex.on(general),
 		fullCsum:   ethCapCqeChecksumFull.on(ether),
 		moderation: capCqModeration.on(general),
 		fromCQE:    capCqPeriodStartFromCqe.on(general),
@@ -202,23 +205,31 @@ type wishes struct {
 	promisc bool
 	largest bool // mtu 0 means the port's largest, not 1500
 	strip   bool // strip VLAN tags on receive
+
+	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
+	rxCompress bool  // let the device compress receive completions
+	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 is "decide"
 }
 
 // params are the sizes a NIC is built with.
 type params struct {
-	queues    int
-	mtu       int // payload bytes
-	frame     int // largest frame with header and VLAN tag, without FCS
-	rxLayout  rxLayout
-	logRQ     uint8
-	logRxCQ   uint8
-	logSQ     uint8 // WQEBBs
-	logTxCQ   uint8
-	rqt       int
-	promisc   bool
-	strip     bool
-	minInline uint8
-	flags     privFlags
+	queues     int
+	mtu        int // payload bytes
+	frame      int // largest frame with header and VLAN tag, without FCS
+	rxLayout   rxLayout
+	rxStrides  strideLayout // zero where the queues are not striding
+	rxWhy      string       // why a wished striding or compression is not there
+	rxCompress bool
+	rxMini     uint8 // what compressed completions carry (miniHash...)
+	logRQ      uint8
+	logRxCQ    uint8
+	logSQ      uint8 // WQEBBs
+	logTxCQ    uint8
+	rqt        int
+	promisc    bool
+	strip      bool
+	minInline  uint8
+	flags      privFlags
 }
 
 // wishError is a wish that cannot be met: wrong use, not a failure.
@@ -261,8 +272,20 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if p.logSQ, err = chooseRing("-tx-ring", w.txRing, c.logMaxWQ); err != nil {
 		return params{}, err
 	}
-	// One completion a receive WQE and at most one a WQEBB: neither can overrun.
+	// One completion a receive WQE or stride and at most one a WQEBB: neither can
+	// overrun.
 	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
+	if w.rxStriding {
+		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRQ)
+		p.logRxCQ = p.logRQ + p.rxStrides.logStrides
+	}
+	p.rxCompress = w.rxCompress && c.compress
+	if w.rxCompress && !c.compress {
+		p.rxWhy = strings.TrimPrefix(p.rxWhy+"; the device has no CQE compression", "; ")
+	}
+	if p.rxCompress {
+		p.rxMini = chooseMini(c, w.rxMini, p.rxStrides.on())
+	}
 	if p.logRxCQ > c.logMaxCQ || p.logTxCQ > c.logMaxCQ {
 		return params{}, wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
 	}
@@ -349,4 +372,94 @@ func chooseRxLayout(frame int) rxLayout {
 	l.logStride = 4 + logCeil(l.frags)
 	l.bulk = minBulk // an even number of WQEs has an even number of halves
 	return l
+}
+
+// strideLayout is how a multi-packet receive WQE is cut. Its pages need not be
+// neighbours: a memory key makes them so for the device.
+type strideLayout struct {
+	logStride  uint8 // bytes
+	logStrides uint8 // strides a WQE
+	headroom   int   // before every frame
+	linear     bool  // every frame lies in one stride, else in up to four pages
+}
+
+func (l strideLayout) on() bool { return l.logStrides != 0 }
+
+// bytes is what one WQE offers.
+func (l strideLayout) bytes() int { return 1 << (l.logStride + l.logStrides) }
+
+// pages is how many pages that is.
+func (l strideLayout) pages() int { return l.bytes() / pageSize }
+
+const (
+	// logStrideWQE is log2 of a WQE's bytes if nothing else decides. Cards refuse
+	// less than 2^14, although stride and count are each in range.
+	logStrideWQE   = 16
+	logSmallStride = 8 // where frames do not lie in one stride
+	minStrideWQEs  = 4 // of which one is never posted
+	maxStridePages = 1 << 15
+)
+
+// chooseStrides lays out multi-packet WQEs for frames of up to frame bytes and a
+// ring that holds 2^logRing of the largest, and the log2 of the WQEs in it.
+// Where that cannot be, it says why, and logRing is returned as it is.
+func chooseStrides(c caps, frame int, logRing uint8) (l strideLayout, logWQEs uint8, why string) {
+	if !c.striding {
+		return strideLayout{}, logRing, "the device has no striding receive queues that UMR can fill"
+	}
+	fewest := uint8(stridesBase)
+	if c.strideMin {
+		fewest = stridesExtBase
+	}
+	l = linearStrides(frame, fewest)
+	if !l.linear {
+		if frame > (maxFrags-1)*pageSize+1<<logSmallStride {
+			return strideLayout{}, logRing, fmt.Sprintf("frames of %d bytes do not fit %d pages from any stride on", frame, maxFrags)
+		}
+		l = strideLayout{logStride: logSmallStride, logStrides: max(logStrideWQE-logSmallStride, fewest)}
+	}
+	perFrame := (frame + l.headroom + 1<<l.logStride - 1) >> l.logStride
+	perWQE := 1 << l.logStrides / perFrame
+	if perWQE == 0 {
+		return strideLayout{}, logRing, fmt.Sprintf("frames of %d bytes are longer than a WQE", frame)
+	}
+	logWQEs = logCeil(max((1<<logRing+perWQE-1)/perWQE, minStrideWQEs))
+	switch {
+	case logWQEs > c.logMaxWQ:
+		return strideLayout{}, logRing, fmt.Sprintf("the device's work queues hold 2^%d WQEs, fewer than needed", c.logMaxWQ)
+	case logWQEs+l.logStrides > c.logMaxCQ:
+		return strideLayout{}, logRing, fmt.Sprintf("the device's completion queues hold 2^%d entries, fewer than there are strides", c.logMaxCQ)
+	case l.pages()<<logWQEs > maxStridePages:
+		return strideLayout{}, logRing, fmt.Sprintf("a ring of %d pages: at most %d", l.pages()<<logWQEs, maxStridePages)
+	}
+	return l, logWQEs, ""
+}
+
+// linearStrides are strides that hold a frame each, with headroom, within a page;
+// not linear where there are none. The fewest strides a WQE may have bound what
+// of its pages one UMR work request can name.
+func linearStrides(frame int, fewest uint8) strideLayout {
+	stride := logCeil(frame + rxHeadroom)
+	l := strideLayout{logStride: stride, headroom: rxHeadroom, linear: true}
+	l.logStrides = max(fewest, logStrideWQE-min(stride, logStrideWQE))
+	if stride > logPage || umrWQEHeader+8*l.pages() > umrWQEMax {
+		return strideLayout{}
+	}
+	return l
+}
+
+// chooseMini picks what compressed completions carry beside the length. Without
+// a wish: what cannot be had otherwise, the stride index of a striding queue,
+// and the hash elsewhere, which flow tables use.
+func chooseMini(c caps, wish uint8, striding bool) uint8 {
+	able := striding && c.miniStride
+	switch {
+	case wish != 0 && (wish-1 != miniStrideIndex || able):
+		return wish - 1
+	case able:
+		return miniStrideIndex
+	case striding:
+		return miniChecksum
+	}
+	return miniHash
 }

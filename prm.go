@@ -969,7 +969,18 @@ const (
 	queueError = 3
 
 	wqCyclic    = 1
+	wqStriding  = 2     // linked list of striding WQEs
 	invalidLkey = 0x100 // ends a scatter list
+
+	miniHash        = 0 // mini_cqe_res_format: what small completions carry
+	miniChecksum    = 1
+	miniStrideIndex = 3
+
+	stridesBase    = 9 // log_wqe_num_of_strides counts from here, signed
+	stridesExtBase = 3 // the least with ext_stride_num_range
+	strideSizeBase = 6 // log_wqe_stride_size counts from here
+
+	mkeyMTT = 1 // access_mode: a list of pages
 
 	portTypeEthernet = 1
 	portUp           = 1
@@ -1045,6 +1056,28 @@ const (
 	cqeReqErr  = 0xd
 	cqeRespErr = 0xe
 	cqeInvalid = 0xf
+
+	cqeCompressed = 3 // format: title of a session of small completions
+
+	// byte_cnt of a striding receive queue: strides in the upper half, with a
+	// mark on what only fills up a WQE.
+	fillerBit   = 31
+	strideShift = 16
+	strideMask  = 0x7fff
+
+	syndromeLength = 0x01 // longer than the posted buffer
+)
+
+// UMR work requests (chapter UMR WQE): places in bytes, flags and masks.
+const (
+	umrInline    = 0x80 // flags: the entries stand in the WQE
+	umrHasOffset = 0x10 // flags: they are not the first
+	umrMaskFree  = 1 << 29
+	umrEntries   = 8    // translation entries come in multiples of this
+	umrWQEMax    = 1008 // bytes of a WQE: 63 segments
+	umrWQEHeader = 128
+	mttReadWrite = 3 // low bits of a translation entry
+	nextWQESize  = 16
 )
 
 // statusNames are the command statuses with the manual's short name and what it

@@ -85,13 +85,45 @@ type cqe struct {
 
 const cqeSize = 64
 
-// The overlay must have the manual's size.
-var _ = [1]struct{}{}[unsafe.Sizeof(cqe{})-cqeSize]
+// The overlays must have the manual's size.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(cqe{})-cqeSize]
+	_ = [1]struct{}{}[unsafe.Sizeof([miniArray]miniCQE{})-cqeSize]
+)
+
+// miniCQE is a small completion, of which miniArray fill an entry. What the first
+// word is depends on the CQ's format: the RSS hash, or checksum and stride index.
+type miniCQE struct {
+	word      uint32
+	byteCount uint32
+}
+
+const miniArray = 8
 
 // Parts of cqe.tail, as loaded on a little-endian machine.
 func tailOpcode(w uint64) uint8   { return uint8(w >> 60) }
 func tailOwner(w uint64) uint32   { return uint32(w >> 56 & 1) }
+func tailFormat(w uint64) uint8   { return uint8(w >> tailFormatShift & 3) }
 func tailCounter(w uint64) uint16 { return bits.ReverseBytes16(uint16(w >> 32)) }
+
+// tailFormatShift is where a tail has the entry's format.
+const tailFormatShift = 58
+
+// recvTail is the tail of receive completion number ci of a CQ of 2^log entries
+// for WQE counter n, as far as tailMask covers it.
+func recvTail(ci uint32, log uint8, n uint32) uint64 {
+	return uint64(cqeRecv)<<60 | uint64(ci>>log&1)<<56 | uint64(bits.ReverseBytes16(uint16(n)))<<32
+}
+
+// tailMask covers opcode, format and owner, and of the counter the bits in count.
+func tailMask(count uint32) uint64 {
+	return 0xfd<<56 | uint64(bits.ReverseBytes16(uint16(count)))<<32
+}
+
+// withCounter is a tail with another WQE counter.
+func withCounter(w uint64, n uint16) uint64 {
+	return w&^(0xffff<<32) | uint64(bits.ReverseBytes16(n))<<32
+}
 
 // tailTag is the flow tag of a receive completion (24 bits).
 func tailTag(w uint64) uint32 { return bits.ReverseBytes32(uint32(w)) & indexMask24 }
@@ -181,6 +213,17 @@ func (q *compQueue) peek(ci uint32) (*cqe, uint64) {
 		return nil, 0
 	}
 	return e, w
+}
+
+// tail loads the tail of entry ci, whoever owns it.
+func (q *compQueue) tail(ci uint32) uint64 { return atomic.LoadUint64(&q.cqes[ci&q.mask].tail) }
+
+// at is entry ci. What it says may be read after its tail.
+func (q *compQueue) at(ci uint32) *cqe { return &q.cqes[ci&q.mask] }
+
+// minis views entry i as an array of small completions.
+func (q *compQueue) minis(i uint32) *[miniArray]miniCQE {
+	return (*[miniArray]miniCQE)(unsafe.Pointer(&q.cqes[i&q.mask]))
 }
 
 // consumed publishes how far the owner has read. Once per poll.

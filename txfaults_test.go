@@ -264,16 +264,14 @@ func TestLostPiecesAreOneFrame(t *testing.T) {
 // faultySender sends numbered frames from its channel's goroutine; one of them,
 // when it is told to, from memory that the device cannot reach.
 type faultySender struct {
-	r         *sendRig
-	index     int
-	mem       *pagePool
-	bad       uint32 // number of the frame that is out of reach
-	last      uint32 // frames to send
-	sent      uint32
-	burst     []txFrame
-	done      chan struct{}
-	doneOnce  bool
-	recovered bool
+	index int
+	mem   *pagePool
+	bad   uint32 // number of the frame that is out of reach
+	last  uint32 // frames to send
+	sent  uint32
+	burst []txFrame
+	over  bool
+	done  chan struct{}
 }
 
 func (s *faultySender) handle(*channel, []packet) {}
@@ -281,8 +279,8 @@ func (s *faultySender) idle(*channel)             {}
 
 func (s *faultySender) turn(c *channel) int {
 	if s.sent == s.last && c.tx.mtail == c.tx.mhead {
-		if !s.doneOnce {
-			s.doneOnce = true
+		if !s.over {
+			s.over = true
 			c.tx.publish()
 			close(s.done)
 		}
@@ -307,7 +305,7 @@ func (s *faultySender) turn(c *channel) int {
 		s.sent++
 	}
 	rest := s.burst
-	for len(rest) > 0 {
+	for len(rest) > 0 && !c.vec.stop.Load() {
 		rest = rest[c.tx.send(rest):]
 		c.complete(c.n, c.tx, napiBudget)
 		runtime.Gosched()
@@ -338,7 +336,7 @@ func TestFaultInLiveQueue(t *testing.T) {
 		pool, err := newPagePool(r.nic.mem, 210+i, 2048)
 		require.NoError(t, err)
 		c.tx.home(pool)
-		s := &faultySender{r: r, index: i, mem: pool, last: frames, bad: ^uint32(0), done: make(chan struct{})}
+		s := &faultySender{index: i, mem: pool, last: frames, bad: ^uint32(0), done: make(chan struct{})}
 		senders, handlers = append(senders, s), append(handlers, s)
 	}
 	senders[0].bad = bad

@@ -45,6 +45,7 @@ type counts struct {
 	RxFrames     uint64
 	RxDelivered  uint64
 	TxFrames     uint64
+	WireDropped  uint64
 	SQ           sendCounts
 }
 

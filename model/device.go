@@ -588,6 +588,9 @@ func (d *Device) Stats() Stats {
 	defer d.mu.Unlock()
 	s := d.stats
 	s.Pages = d.pages.count()
+	if w, ok := d.cfg.Wire.(interface{ Dropped() uint64 }); ok {
+		s.WireDropped = w.Dropped()
+	}
 	s.Objects = map[string]int{}
 	for _, k := range d.objectCounts() {
 		if k.n != 0 {

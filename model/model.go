@@ -460,6 +460,7 @@ type Stats struct {
 	RxBadBuffer  uint64 // lost: the buffer was too small or not reachable
 	RxCopies     uint64 // deliveries beyond the first of a frame
 	TxFrames     uint64
+	WireDropped  uint64  // of them, those that the wire lost
 	SQ           SQStats // sum over all send queues ever
 }
 
