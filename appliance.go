@@ -412,35 +412,36 @@ func (a *appliance) printStats() {
 	}
 }
 
-// report prints the result. The channels have stopped.
-func (a *appliance) report(ran time.Duration) error {
+// report prints the result, whatever else fails, and returns the first failure.
+// The channels have stopped.
+func (a *appliance) report(ran time.Duration) (first error) {
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
 	lost := map[string]uint64{}
 	for _, p := range a.ports {
-		if err := p.stats.update(); err != nil {
-			return err
-		}
+		keep(p.stats.update())
 		for name, n := range drops(p.stats.read()) {
 			lost[name] += n
 		}
 	}
-	var written error
 	if a.capture != nil {
-		written = a.capture.close()
+		keep(a.capture.close())
 		lost["writer_dropped"] = a.capture.dropped()
 	}
 	a.wireDrops(lost)
-	if err := a.printSummary(lost, ran); err != nil {
-		return err
-	}
+	keep(a.printSummary(lost, ran))
 	if a.o.stats {
 		a.printStats()
 	}
 	for _, p := range a.ports {
-		if p.emulated != nil && written == nil {
-			written = p.emulated.wireError()
+		if p.emulated != nil {
+			keep(p.emulated.wireError())
 		}
 	}
-	return written
+	return first
 }
 
 // printSummary prints what inspection saw, or what another mode counted.

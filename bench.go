@@ -57,6 +57,8 @@ var benchGroups = []struct {
 }{
 	{"tx", benchTX},
 	{"pci", benchPCI},
+	{"rx", benchRX},
+	{"pool", benchPool},
 }
 
 func benchNames() (names []string) {
@@ -139,6 +141,11 @@ type benchRig struct {
 
 // newBenchRig opens a NIC with one queue and stops the device's goroutine.
 func newBenchRig(profile, wire string) (*benchRig, error) {
+	return newBenchRigFor(profile, wire, wishes{queues: 1, promisc: true})
+}
+
+// newBenchRigFor is newBenchRig for a NIC with other wishes.
+func newBenchRigFor(profile, wire string, want wishes) (*benchRig, error) {
 	w, err := model.ParseWire(wire)
 	if err != nil {
 		return nil, err
@@ -148,7 +155,7 @@ func newBenchRig(profile, wire string) (*benchRig, error) {
 		return nil, err
 	}
 	r.u.add("device", r.dev.close)
-	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{wishes: wishes{queues: 1, promisc: true}, cpus: 1})
+	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{wishes: want, cpus: 1})
 	if err != nil {
 		return nil, errors.Join(err, r.u.run())
 	}
@@ -344,7 +351,7 @@ func countInstructions(name string, sections int) (float64, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "out")
-	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+file, "--toggle-collect=main.(*txBench).section", self)
+	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+file, "--toggle-collect=main.(*xBench).section", self)
 	// Preemption signals upset callgrind.
 	cmd.Env = append(os.Environ(), benchChild+"="+name+":"+strconv.Itoa(sections), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	if b, err := cmd.CombinedOutput(); err != nil {
@@ -373,6 +380,15 @@ func runBenchChild(what string) error {
 	name, n, _ := strings.Cut(what, ":")
 	sections, err := strconv.Atoi(n)
 	if err != nil {
+		return err
+	}
+	if isRX(name) {
+		b, err := newRxBench(name)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		_, err = b.measure(sections)
 		return err
 	}
 	b, err := newTxBench(name)

@@ -101,6 +101,7 @@ func main() {
 		}
 		return
 	}
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is a failed write, not a death
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -701,8 +701,8 @@ func (n *nic) ringMemory() (sum int) {
 func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 	n.applyFlags()
 	for i, c := range n.channels {
-		c.handler, c.busy, c.cpu = handlers[i], busy, -1
-		_, c.drops = c.handler.(dropHandler)
+		c.setHandler(handlers[i])
+		c.busy, c.cpu = busy, -1
 		if i < len(cpus) {
 			c.cpu = cpus[i]
 		}
@@ -713,6 +713,12 @@ func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 		}()
 	}
 	n.undo.add("channels", func() error { n.stop(); return nil })
+}
+
+// setHandler gives a channel that does not run its work.
+func (c *channel) setHandler(h handler) {
+	c.handler = h
+	_, c.drops = h.(dropHandler)
 }
 
 // stop ends the channels' goroutines after a last look at their queues.

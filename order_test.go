@@ -19,7 +19,7 @@ import (
 
 // fileOrder is the reading order of the house: a file uses only files below it.
 var fileOrder = []string{
-	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go",
+	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchrx.go",
 	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
 	"nic.go", "events.go", "port.go",

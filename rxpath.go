@@ -157,8 +157,7 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 		return nil, fmt.Errorf("receive ring: %w", err)
 	}
 	u.add("doorbell record", func() error { mem.freeRecord(q.rec); return nil })
-	// Half as many pages again: what consumers may hold while the ring stays full.
-	if q.pool, err = newPagePool(mem, c.id, total+max(total/2, leastSpare)); err != nil {
+	if q.pool, err = newPagePool(mem, c.id, total+sparePages(total)); err != nil {
 		return nil, err
 	}
 	u.add("receive pages", func() error { q.pool.close(mem); return nil })
@@ -169,8 +168,9 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 	return q, nil
 }
 
-// leastSpare is how many pages a pool has beyond its ring at least.
-const leastSpare = 64
+// sparePages is how many pages a pool may grow to beyond the ring's: what
+// consumers may hold while the ring stays full. At least half as many again.
+func sparePages(ring int) int { return max(ring/2, min(3*ring, 1536)) }
 
 // mapFragments places the fragments of n WQEs in pages, half pages in pairs, and
 // returns the places and the pages of one bulk. Bulks share no page: an even

@@ -34,6 +34,7 @@ type machine struct {
 	append  string   // more for the kernel's command line
 	kernel  string   // default: the lab's
 	initrd  string   // default: the lab's base image with the agent
+	more    string   // another image of the lab's to put on top
 	files   map[string][]byte
 }
 
@@ -388,7 +389,7 @@ func (g *guest) off() error {
 	if err := g.tell("sync; poweroff -f"); err != nil {
 		return err
 	}
-	return g.wait(20 * time.Second)
+	return g.wait(commandPatience)
 }
 
 // wait waits for the emulator's own end.

@@ -22,18 +22,13 @@ type archive struct {
 const (
 	modeFile = 0o100755
 	modeDir  = 0o040755
-	modeChar = 0o020600
 )
 
 // add writes one entry. Names are relative, without a leading slash.
 func (a *archive) add(name string, mode uint32, data []byte) {
-	a.node(name, mode, data, 0, 0)
-}
-
-func (a *archive) node(name string, mode uint32, data []byte, major, minor int) {
 	a.ino++
 	fmt.Fprintf(&a.buf, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x",
-		a.ino, mode, 0, 0, 1, 0, len(data), 0, 0, major, minor, len(name)+1, 0)
+		a.ino, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name)+1, 0)
 	a.buf.WriteString(name)
 	a.buf.WriteByte(0)
 	a.pad()
@@ -49,14 +44,14 @@ func (a *archive) pad() {
 
 // close ends the archive and returns it.
 func (a *archive) close() []byte {
-	a.node("TRAILER!!!", 0, nil, 0, 0)
+	a.add("TRAILER!!!", 0, nil)
 	for a.buf.Len()%512 != 0 {
 		a.buf.WriteByte(0)
 	}
 	return a.buf.Bytes()
 }
 
-// initrd writes path: base, if there is one, and behind it the files.
+// initrd writes path: base, and behind it the files.
 func initrd(path, base string, files map[string][]byte) error {
 	var a archive
 	names := make([]string, 0, len(files))
@@ -74,10 +69,8 @@ func initrd(path, base string, files map[string][]byte) error {
 		return err
 	}
 	defer func() { _ = out.Close() }()
-	if base != "" {
-		if err := appendFile(out, base); err != nil {
-			return err
-		}
+	if err := appendFile(out, base); err != nil {
+		return err
 	}
 	if _, err := out.Write(a.close()); err != nil {
 		return err
