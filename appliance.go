@@ -155,7 +155,8 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
-		wishes:   wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, largest: o.mode == modeInspect},
+		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, largest: o.mode == modeInspect, noInline: o.noInline,
+			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
 		mem:      a.mem,
@@ -210,6 +211,8 @@ func (a *appliance) openCapture(context.Context) error {
 
 // start gives the channels their work.
 func (a *appliance) start(context.Context) error {
+	before := spareThreads(len(a.channels()))
+	a.undo.add("threads", func() error { runtime.GOMAXPROCS(before); return nil })
 	cpus := pinning(runtime.NumCPU(), len(a.channels()))
 	queue := 0
 	for _, p := range a.ports {
@@ -249,7 +252,7 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 		return w, nil
 	}
 	w := &inspectWork{a: a, queue: queue, scratch: make([]byte, p.nic.params.rxLayout.room()),
-		inspector: newInspector(inspectConfig{flows: a.o.flows}), hardTime: p.nic.caps.rqTime == timestampReal}
+		inspector: newInspector(inspectConfig{flows: a.o.flows}), times: stamper{clock: p.nic.clock}}
 	if a.capture != nil {
 		w.capture = a.capture.queue(queue)
 	}
@@ -408,7 +411,7 @@ func (a *appliance) printStats() {
 		if err := p.stats.update(); err != nil {
 			a.log.Warn(err.Error())
 		}
-		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags())
+		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce())
 	}
 }
 
@@ -517,25 +520,26 @@ type inspectWork struct {
 	inspector *inspector
 	capture   *captureQueue
 	scratch   []byte // for frames in several fragments
-	hardTime  bool   // CQEs carry wall-clock time
+	times     stamper
 }
 
 // handle inspects a batch.
 func (w *inspectWork) handle(c *channel, packets []packet) {
 	packets = packets[:w.a.allowed(len(packets))]
-	now := time.Now().UnixNano()
+	var sums [csumVerdicts]uint64
+	noComplete := c.have&wantNoComplete != 0
+	w.times.begin(time.Now().UnixNano())
 	for i := range packets {
 		p := &packets[i]
-		meta := packetMeta{ts: now, hash: p.hash, queue: w.queue, vlan: p.vlan, stripped: p.stripped()}
-		if w.hardTime {
-			meta.ts = realTime(p.timestamp)
-		}
+		meta := packetMeta{ts: w.times.at(p.timestamp), hash: p.rssHash(), queue: w.queue, vlan: p.vlan(), stripped: p.stripped()}
+		sums[p.verdict(noComplete)]++
 		b := c.rx.contiguous(p, w.scratch)
 		w.inspector.packet(b, len(b), meta)
 		if w.capture != nil {
 			w.capture.put(b, len(b), meta)
 		}
 	}
+	c.csum.count(&sums)
 }
 
 // allowed is how many of n packets -count still lets through.
@@ -560,7 +564,3 @@ func (w *inspectWork) turn(*channel) int {
 }
 
 func (w *inspectWork) idle(*channel) {}
-
-// realTime converts a CQE's time stamp in real-time format (seconds in the upper
-// half, nanoseconds in the lower) to nanoseconds since 1970.
-func realTime(v uint64) int64 { return int64(v>>32)*1e9 + int64(uint32(v)) }

@@ -87,7 +87,7 @@ func (d *watchedDevice) requireFreed() {
 var small = wishes{queues: 1, rxRing: 64, txRing: 64, promisc: true}
 
 func (d *watchedDevice) open(ctx context.Context, o openOptions) (*nic, error) {
-	if o.wishes == (wishes{}) {
+	if o.wishes.rxRing == 0 {
 		o.wishes = small
 	}
 	if o.cpus == 0 {
@@ -233,7 +233,7 @@ func TestLateAnswerOnAnOpenNIC(t *testing.T) {
 	var mu sync.Mutex
 	var slots []int
 	first := true
-	const late = 400 * time.Millisecond
+	const late = 800 * time.Millisecond
 	d.m.SetScript(&model.Script{Command: func(c model.CommandInfo) model.Verdict {
 		mu.Lock()
 		defer mu.Unlock()
@@ -249,7 +249,7 @@ func TestLateAnswerOnAnOpenNIC(t *testing.T) {
 	_, err = n.fw.queryVport()
 	require.ErrorContains(t, err, "QUERY_NIC_VPORT_CONTEXT: no answer within 50ms")
 	n.fw.timeout = 20 * time.Second
-	for time.Since(begun) < late*3/4 {
+	for time.Since(begun) < late/2 {
 		ctx, err := n.fw.queryVport()
 		require.NoError(t, err)
 		require.Equal(t, []byte(n.mac), vportPermanent.in(ctx)[2:8])
@@ -273,7 +273,7 @@ func TestLateAnswerOnAnOpenNIC(t *testing.T) {
 // A command that is never answered ends bring-up with a clear error and leaves
 // nothing behind, whichever command it is.
 func TestUnansweredCommandEndsBringUp(t *testing.T) {
-	shortTimeout(t, 15*time.Millisecond)
+	shortTimeout(t, 150*time.Millisecond)
 	d := watch(t, testDevice(t, model.Config{}))
 	whole := &commandLog{fail: -1}
 	d.m.SetScript(whole.script())
@@ -282,7 +282,7 @@ func TestUnansweredCommandEndsBringUp(t *testing.T) {
 	total := whole.count()
 	require.NoError(t, n.close())
 	goroutines := runtime.NumGoroutine()
-	for at := 0; at < total; at += 1 + at/12 {
+	for at := 0; at < total; at += 1 + at/4 {
 		seen := 0
 		d.m.SetScript(&model.Script{Command: func(model.CommandInfo) model.Verdict {
 			seen++
@@ -291,7 +291,7 @@ func TestUnansweredCommandEndsBringUp(t *testing.T) {
 		begun := time.Now()
 		_, err := d.open(context.Background(), openOptions{})
 		require.Error(t, err, "command %d was never answered and nobody noticed", at)
-		require.ErrorContains(t, err, "no answer within 15ms", "command %d", at)
+		require.ErrorContains(t, err, "no answer within 150ms", "command %d", at)
 		require.ErrorContains(t, err, nameOf(opcodeNames, whole.seen[at].Opcode))
 		require.NotContains(t, err.Error(), "\n")
 		require.Less(t, time.Since(begun), 5*time.Second)
@@ -585,6 +585,7 @@ func TestPagesOfAnUnansweredGift(t *testing.T) {
 		require.True(t, d.m.RequestPages(300))
 		require.Eventually(t, func() bool { return n.control.failures.get() == 1 }, 10*time.Second, time.Millisecond)
 		require.Equal(t, base, n.pages.lent())
+		n.fw.timeout = 20 * time.Second
 		if verdict.Swallow {
 			require.GreaterOrEqual(t, n.mem.used(), used+300*pageSize, "firmware may write to these pages any time")
 			require.ErrorContains(t, n.close(), "firmware answers no command any more")
@@ -650,7 +651,7 @@ func TestAbsurdAnswersAreRefused(t *testing.T) {
 				b[16+i] = 0xff
 			}
 		}), ""},
-		{"port MTU 0", answers(opAccessReg, func(b []byte) { clear(b[16:]) }), "port MTU"},
+		{"port MTU 0", answers(opAccessReg, func(b []byte) { clear(b[16:]) }), "port MTU: the port says that it takes 0 bytes at most"},
 		{"more pages than asked for", answers(opManagePages, func(b []byte) {
 			if len(b) > 16 {
 				managePagesOutNum.set(b, 1<<31)

@@ -155,7 +155,7 @@ func (c *commander) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n := range c.slots {
-		if c.slots[n].abandoned && !c.lost.Load() {
+		if c.slots[n].abandoned && !c.lost.Load() && loadByte(c.entry(n), entryStatus)&entryOwnerBit != 0 {
 			return
 		}
 	}

@@ -292,9 +292,11 @@ func TestMailboxesStartEmpty(t *testing.T) {
 	_, err := cmd.exec(request(0x100, 0, 16), 4112)
 	require.NoError(t, err)
 	short = true
-	out, err := cmd.exec(request(0x100, 0, 4112), 4112)
-	require.NoError(t, err)
-	require.True(t, allZero(out))
+	for _, in := range []int{16, 4112} {
+		out, err := cmd.exec(request(0x100, 0, in), 4112)
+		require.NoError(t, err)
+		require.True(t, allZero(out))
+	}
 }
 
 func TestTokensAreNeverZeroAndFollowEachOther(t *testing.T) {
@@ -365,9 +367,6 @@ func TestManyCommandsInFlight(t *testing.T) {
 						if !bytes.Equal(echo(question{in: ask, outLen: len(got)}), got) {
 							t.Errorf("caller %d got the answer of another", g)
 						}
-					}
-					if g >= callers-8 {
-						return
 					}
 				})
 				if g == callers-1 {
@@ -534,9 +533,7 @@ func TestDeviceLostUnderCommands(t *testing.T) {
 		}()
 	}
 	require.Eventually(t, func() bool { return inFlight.Load() == 31 }, 10*time.Second, time.Millisecond)
-	c.mu.Lock()
 	regWrite32(c.bar, 0, ^uint32(0))
-	c.mu.Unlock()
 	for range 40 {
 		select {
 		case err := <-errs:
@@ -815,7 +812,7 @@ func FuzzCommander(f *testing.F) {
 		mem.free(canary)
 		owed := false
 		for i := range cmd.slots {
-			owed = owed || cmd.slots[i].abandoned
+			owed = owed || cmd.slots[i].abandoned && cmd.entry(i)[entryStatus]&entryOwnerBit != 0
 		}
 		cmd.close()
 		require.Equal(t, owed, mem.used() != 0, "memory is kept only while the device may write to it")

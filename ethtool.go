@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -15,9 +16,16 @@ type privFlag struct {
 	field func(*privFlags) *bool
 	// refuse says why the device cannot have the flag on; "" is that it can.
 	refuse func(c caps) string
-	// live flags can be changed while packets flow; others take effect at start.
-	live bool
+	// live says whether the flag can be changed while packets flow; otherwise it
+	// takes effect at start.
+	live func(c caps) bool
 }
+
+func always(caps) bool { return true }
+func never(caps) bool  { return false }
+
+// movesPeriod is the condition of both flags for where moderation starts.
+func movesPeriod(c caps) bool { return c.moderation && c.moderMode }
 
 // canMPWQE is the condition of both flags for multi-packet send WQEs.
 func canMPWQE(c caps) string {
@@ -42,17 +50,17 @@ func unless(has func(caps) bool, text string) func(caps) string {
 
 var privFlagTable = []privFlag{
 	{"rx_cqe_moder", func(f *privFlags) *bool { return &f.rxCQEModer },
-		unless(func(c caps) bool { return c.fromCQE }, "the device cannot start moderation at the completion"), false},
+		unless(func(c caps) bool { return c.fromCQE }, "the device cannot start moderation at the completion"), movesPeriod},
 	{"tx_cqe_moder", func(f *privFlags) *bool { return &f.txCQEModer },
-		unless(func(c caps) bool { return c.fromCQE }, "the device cannot start moderation at the completion"), false},
+		unless(func(c caps) bool { return c.fromCQE }, "the device cannot start moderation at the completion"), movesPeriod},
 	{"rx_cqe_compress", func(f *privFlags) *bool { return &f.rxCompress },
-		unless(func(c caps) bool { return c.compress }, "the device does not compress completions"), false},
+		unless(func(c caps) bool { return c.compress }, "the device does not compress completions"), never},
 	{"rx_striding_rq", func(f *privFlags) *bool { return &f.rxStriding },
-		unless(func(c caps) bool { return c.striding && c.strideMin }, "the device has no multi-packet receive WQE of small strides"), false},
+		unless(func(c caps) bool { return c.striding && c.strideMin }, "the device has no multi-packet receive WQE of small strides"), never},
 	{"rx_no_csum_complete", func(f *privFlags) *bool { return &f.rxNoCsumComplete },
-		unless(func(c caps) bool { return c.csum }, "the device does not sum packets"), false},
-	{"xdp_tx_mpwqe", func(f *privFlags) *bool { return &f.xdpTxMPWQE }, canMPWQE, true},
-	{"skb_tx_mpwqe", func(f *privFlags) *bool { return &f.skbTxMPWQE }, canMPWQE, true},
+		unless(func(c caps) bool { return c.csum }, "the device does not sum packets"), always},
+	{"xdp_tx_mpwqe", func(f *privFlags) *bool { return &f.xdpTxMPWQE }, canMPWQE, always},
+	{"skb_tx_mpwqe", func(f *privFlags) *bool { return &f.skbTxMPWQE }, canMPWQE, always},
 }
 
 // findPrivFlag looks a flag up by name.
@@ -97,12 +105,86 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 	if *f.field(&n.params.flags) == on {
 		return nil
 	}
-	if !f.live {
+	if !f.live(n.caps) {
 		return wishf("private flag %s can only be set at start (-priv-flags %s=%s)", name, name, onOff(on))
 	}
+	old := n.params.flags
 	*f.field(&n.params.flags) = on
 	n.applyFlags()
+	if n.params.flags.rxCQEModer == old.rxCQEModer && n.params.flags.txCQEModer == old.txCQEModer {
+		return nil
+	}
+	m := n.params.moder
+	if m[0] == defaultRxModer[index(old.rxCQEModer)] {
+		m[0] = defaultRxModer[index(n.params.flags.rxCQEModer)]
+	}
+	return n.setCoalesce(m, n.params.adaptive)
+}
+
+// index is a flag as a place in a pair.
+func index(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// setCoalesce puts moderation of receive and send completions in force on a
+// running NIC. With adaptive the load changes that of receive from there on. One
+// goroutine may call it at a time. (ethtool -C.)
+func (n *nic) setCoalesce(m [2]moderation, adaptive bool) error {
+	if !n.caps.moderation {
+		return wishf("-coalesce: the device does not moderate completions")
+	}
+	flags, moves := &n.params.flags, movesPeriod(n.caps)
+	for _, c := range n.channels {
+		mode := adaptiveMode(adaptive, flags.rxCQEModer)
+		if err := n.moder.set(&c.adapt, mode, m[0], flags.rxCQEModer, moves); err != nil {
+			return fmt.Errorf("moderation of receive queue %d: %w", c.index, err)
+		}
+		for _, q := range c.sendQueues() {
+			fw := n.fw
+			if q == c.forward {
+				fw = c.peer.fw
+			}
+			if err := moderate(fw, q.cq.n, m[1], flags.txCQEModer, moves); err != nil {
+				return fmt.Errorf("moderation of send queue %d: %w", c.index, err)
+			}
+		}
+	}
+	n.params.moder, n.params.adaptive = m, adaptive
 	return nil
+}
+
+// parseCoalesce reads NAME N[,NAME N] in ethtool's words.
+func parseCoalesce(list string) (coalesceWish, error) {
+	if list == "" {
+		return nil, nil
+	}
+	out := coalesceWish{}
+	for _, part := range strings.Split(list, ",") {
+		words := strings.FieldsFunc(part, func(r rune) bool { return r == ' ' || r == '=' })
+		if len(words) != 2 {
+			return nil, wishf("-coalesce %q: NAME N, such as rx-usecs 8", part)
+		}
+		most, ok := map[string]uint64{"rx-usecs": mostUsecs, "tx-usecs": mostUsecs, "rx-frames": 1<<16 - 1, "tx-frames": 1<<16 - 1}[words[0]]
+		if !ok {
+			return nil, wishf("-coalesce %q: there is rx-usecs, rx-frames, tx-usecs, tx-frames", words[0])
+		}
+		v, err := strconv.ParseUint(words[1], 10, 32)
+		if err != nil || v > most {
+			return nil, wishf("-coalesce %s %s: 0 to %d", words[0], words[1], most)
+		}
+		out[words[0]] = uint16(v)
+	}
+	return out, nil
+}
+
+// formatCoalesce is the form of ethtool --show-coalesce.
+func (n *nic) formatCoalesce() string {
+	m := n.params.moder
+	return fmt.Sprintf("Coalesce parameters for %s:\nAdaptive RX: %s  TX: off\nrx-usecs: %d\nrx-frames: %d\ntx-usecs: %d\ntx-frames: %d\n",
+		n.dev.name(), onOff(n.params.adaptive), m[0].usecs, m[0].frames, m[1].usecs, m[1].frames)
 }
 
 func onOff(on bool) string {

@@ -239,6 +239,10 @@ func (fw firmware) createPageKey(pd uint32, n int) (uint32, error) {
 	return key << 8, err
 }
 
+// moderation is how long a completion queue holds its event back: for so many
+// microseconds or so many completions, whichever is over first; 0 is not at all.
+type moderation struct{ usecs, frames uint16 }
+
 // cqConfig is all that a completion queue is made from.
 type cqConfig struct {
 	logSize  uint8
@@ -246,9 +250,8 @@ type cqConfig struct {
 	eqn      uint32
 	record   uint64 // bus address of the doorbell record
 	pages    []uint64
-	period   uint16 // moderation: microseconds, 0 is none
-	maxCount uint16 // moderation: completions, 0 is none
-	fromCQE  bool   // the period starts at the completion, not at the event
+	moder    moderation
+	fromCQE  bool // the period starts at the completion, not at the event
 	compress bool
 	mini     uint8 // what small CQEs carry (miniHash...)
 }
@@ -260,13 +263,35 @@ func (fw firmware) createCQ(c cqConfig) (uint32, error) {
 	cqcUarPage.set(ctx, c.uar)
 	cqcEqn.set(ctx, c.eqn)
 	cqcDbrAddr.set(ctx, c.record)
-	cqcPeriod.set(ctx, uint32(c.period))
-	cqcMaxCount.set(ctx, uint32(c.maxCount))
+	cqcPeriod.set(ctx, uint32(c.moder.usecs))
+	cqcMaxCount.set(ctx, uint32(c.moder.frames))
 	cqcPeriodMode.flag(ctx, c.fromCQE)
 	cqcCompEn.flag(ctx, c.compress)
 	cqcMiniFormat.set(ctx, uint32(c.mini))
 	setPas(createCQInPas.in(in), c.pages)
 	return fw.create(in)
+}
+
+// modifyCQ changes how a completion queue holds its event back.
+func (fw firmware) modifyCQ(cqn uint32, m moderation) error {
+	return fw.run(modifyModeration(cqn, m, cqModifyPeriod|cqModifyCount))
+}
+
+// modifyCQMode is modifyCQ and changes where the period starts.
+func (fw firmware) modifyCQMode(cqn uint32, m moderation, fromCQE bool) error {
+	in := modifyModeration(cqn, m, cqModifyPeriod|cqModifyCount|cqModifyPeriodMode)
+	cqcPeriodMode.flag(modifyCQInCtx.in(in), fromCQE)
+	return fw.run(in)
+}
+
+func modifyModeration(cqn uint32, m moderation, fields uint32) []byte {
+	in := request(opModifyCQ, 0, createCQInPas.off)
+	modifyCQInCqn.set(in, cqn)
+	putBE32(modifyCQInSelect.in(in), 0, fields)
+	ctx := modifyCQInCtx.in(in)
+	cqcPeriod.set(ctx, uint32(m.usecs))
+	cqcMaxCount.set(ctx, uint32(m.frames))
+	return in
 }
 
 // workQueue is the part that send and receive queues share.
@@ -388,11 +413,10 @@ func (fw firmware) queryRQ(n uint32) (state uint32, err error) {
 }
 
 // createTIS makes a transport interface send object of priority 0.
-func (fw firmware) createTIS(td, pd uint32) (uint32, error) {
+func (fw firmware) createTIS(td uint32) (uint32, error) {
 	in := request(opCreateTIS, 0, createTISInCtx.off+createTISInCtx.n)
 	ctx := createTISInCtx.in(in)
 	tiscTd.set(ctx, td)
-	tiscPd.set(ctx, pd)
 	return fw.create(in)
 }
 
@@ -429,6 +453,17 @@ func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric
 	rxHashL3.set(sel, hash.l3)
 	rxHashL4.set(sel, hash.l4)
 	rxHashFields.set(sel, hash.fields)
+	return fw.create(in)
+}
+
+// createDirectTIR makes a transport interface receive object in front of one
+// receive queue.
+func (fw firmware) createDirectTIR(td, rqn uint32) (uint32, error) {
+	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
+	ctx := createTIRInCtx.in(in)
+	tircDispType.set(ctx, tirDirect)
+	tircInlineRqn.set(ctx, rqn)
+	tircTd.set(ctx, td)
 	return fw.create(in)
 }
 

@@ -13,8 +13,6 @@ package main
 // Entries that the device did not write keep what was there: they are marked as
 // consumed, or the next lap would take them for its own.
 
-import "sync/atomic"
-
 // miniSession is the most completions in a session.
 const miniSession = 64
 
@@ -46,11 +44,32 @@ func (s *miniCQEs) open(q *compQueue, ci uint32, e *cqe, w uint64) uint32 {
 		from := q.minis(ci + max(k, 1))
 		copy(s.mini[k:n], from[:])
 	}
-	for i := ci; i != ci+n; i++ {
-		// The owner bit of this lap is what the next lap's device changes.
-		atomic.StoreUint64(&q.cqes[i&q.mask].tail, uint64(cqeInvalid)<<60|uint64(i>>q.log&1)<<56)
+	for done := uint32(0); done < n; {
+		// A plain store: only we read it, until the consumer index, stored after it,
+		// gives the entry back.
+		run, owner := q.run(ci+done, int(n-done))
+		for i := range run {
+			run[i].tail = uint64(cqeInvalid)<<60 | uint64(owner)<<56
+		}
+		done += uint32(len(run))
 	}
 	return n
+}
+
+// skim takes up to most completions for a queue of one frame each, as long as
+// they are no longer than limit, and returns how many and their bytes.
+func (s *miniCQEs) skim(most int, limit uint32) (n int, bytes uint64) {
+	for _, m := range s.mini[s.next:min(s.n, s.next+most)] {
+		size := be32word(m.byteCount)
+		if size > limit {
+			break
+		}
+		bytes += uint64(size)
+		n++
+	}
+	s.next += n
+	s.count += uint16(n)
+	return n, bytes
 }
 
 // take returns the next completion as it would have stood in the ring. It is

@@ -42,6 +42,9 @@ func (k txKind) header() uint32 { return uint32(k >> txHeaderShift) }
 // counts 16-byte segments, two of which are not packets. Linux stops at 58.
 const sessionLimit = maxDS - 2
 
+// tagged reports whether an eth segment has a VLAN tag to insert.
+func tagged(eseg seg) bool { return be64word(eseg.b)&(insertVLAN<<16) != 0 }
+
 // sizeRange says which frames can be sent as they are: from a header up to what
 // the port takes. One unsigned comparison checks both ends.
 type sizeRange uint32
@@ -49,6 +52,15 @@ type sizeRange uint32
 func upTo(frame int) sizeRange { return sizeRange(frame - etherHeader) }
 
 func (r sizeRange) refuses(size uint32) bool { return size-etherHeader > uint32(r) }
+
+// with is the range for frames with this eth segment: a tag that the device
+// inserts counts too.
+func (r sizeRange) with(eseg seg) sizeRange {
+	if tagged(eseg) {
+		return r - vlanTag
+	}
+	return r
+}
 
 // fillSession writes the data segments of the session that the first frame opens
 // and remembers the pages, until a frame comes that cannot join. It returns the
@@ -95,6 +107,9 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 			break
 		}
 		room, put := s.one(out[used:], f)
+		if room == 0 && n == 0 { // before the ring's edge not even the first may fit
+			out[0], room = dataSeg(f.size, s.lkey, f.addr), 1
+		}
 		if room == 0 {
 			break
 		}

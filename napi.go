@@ -5,8 +5,14 @@ package main
 // txpath.go) or what an event leads to (nic.go).
 // Manual: chapters Event Queues, Completion Queues (arming).
 //
-// No wake-up is lost: a queue is armed with the consumer index that we have
-// reached, and the device raises the event at once when it is already beyond.
+// No wake-up is lost. The order before a sleep is: poll finds nothing; each
+// completion queue is armed with the consumer index that we have reached; the
+// event queue is armed with its own; sleep. What completes before the first arm
+// lies beyond that index, so the device sends the event when it sees the arm. What
+// completes after it sends one by itself. Either way the event is in the event
+// queue, whose arm interrupts at once when there is one beyond its index, and
+// the eventfd keeps the interrupt until it is read. An event that is old news, of
+// work that the last poll found, costs one empty poll.
 
 import (
 	"errors"
@@ -70,7 +76,19 @@ type poller interface {
 	idle()
 	// pending reports whether there is work whose end raises no event here.
 	pending() bool
+	// load is what has been received so far, for adaptive moderation.
+	load() (packets, bytes uint64)
 }
+
+// napiStats counts what a loop did, by mlx5e's names.
+type napiStats struct {
+	events counter // completion events
+	polls  counter
+	arms   counter // times it went to sleep with its queues armed
+}
+
+// napiTally is what has been counted and not yet published.
+type napiTally struct{ events, polls, arms uint64 }
 
 // idleWait bounds a sleep, so that statistics of an idle channel stay fresh;
 // pendingWait bounds it while a poll is the only way to see the end of work.
@@ -81,12 +99,22 @@ const (
 
 // napi is the loop of one channel.
 type napi struct {
-	eq   *eventQueue
-	vec  *vector
-	cpu  int  // to pin the thread to; -1 does not
-	busy bool // spin instead of sleeping
-	cqs  []*compQueue
+	eq    *eventQueue
+	vec   *vector
+	cpu   int  // to pin the thread to; -1 does not
+	busy  bool // spin instead of sleeping
+	cqs   []*compQueue
+	adapt adaptive // moderation of the receive queue
+	seen  uint64   // events of the receive queue
+	tally napiTally
+	stats napiStats
 }
+
+// spareThreads lets the Go runtime run as many loops beside everything else. Loops
+// that never sleep would otherwise hold all the threads it runs code on, and the
+// control goroutines would wait up to 10 ms for their turn; the kernel shares CPUs
+// out sooner and puts who slept first. It returns what was before.
+func spareThreads(loops int) int { return runtime.GOMAXPROCS(runtime.NumCPU() + loops) }
 
 // run polls until the vector is halted. It owns the channel's queues meanwhile.
 func (n *napi) run(p poller) {
@@ -97,22 +125,44 @@ func (n *napi) run(p poller) {
 		_ = unix.SchedSetaffinity(0, &set) // best effort: a container may forbid it
 	}
 	for !n.vec.stop.Load() {
-		if p.poll(napiBudget) > 0 || n.busy {
+		if n.turn(p) || n.busy {
 			continue
 		}
-		p.arm()
-		n.eq.arm()
-		p.idle()
-		most := idleWait
-		if p.pending() {
-			most = pendingWait
-		}
-		n.vec.wait(most)
+		n.vec.wait(n.rest(p))
 		n.wake()
 	}
-	for p.poll(napiBudget) > 0 { // what came before the halt
+	for n.turn(p) { // what came before the halt
 	}
 	p.idle()
+}
+
+// turn polls once and reports whether there was work.
+func (n *napi) turn(p poller) bool {
+	n.tally.polls++
+	return p.poll(napiBudget) > 0
+}
+
+// rest is what comes before a sleep: the queues are armed, then what they report
+// to. It returns the longest that the sleep may be.
+func (n *napi) rest(p poller) time.Duration {
+	n.tally.arms++
+	p.arm()
+	n.eq.arm()
+	p.idle()
+	packets, bytes := p.load()
+	n.adapt.sample(loadSample{time.Now(), n.seen, packets, bytes})
+	if p.pending() {
+		return pendingWait
+	}
+	return idleWait
+}
+
+// report makes the loop's counters visible.
+func (n *napi) report() {
+	n.stats.events.add(n.tally.events)
+	n.stats.polls.add(n.tally.polls)
+	n.stats.arms.add(n.tally.arms)
+	n.tally = napiTally{}
 }
 
 // wake consumes the events that woke us and notes which queues they were for.
@@ -123,8 +173,13 @@ func (n *napi) wake() {
 			return
 		}
 		for _, q := range n.cqs {
-			if ev.kind == eventComp && q.n == ev.cqn() {
-				q.fired()
+			if ev.kind != eventComp || q.n != ev.cqn() {
+				continue
+			}
+			q.fired()
+			n.tally.events++
+			if q.n == n.adapt.cqn {
+				n.seen++
 			}
 		}
 	}

@@ -101,6 +101,8 @@ type nic struct {
 	pages    firmwarePages
 	channels []*channel
 	steering *steering
+	clock    *deviceClock
+	moder    moderator
 	control  controlLoop
 	port     port
 	notices  chan string // what an operator should know; dropped when nobody reads
@@ -117,7 +119,9 @@ type channel struct {
 	uarPage uint32
 	rx      *recvQueue
 	ico     *icoQueue // names pages to striding receive queues; nil where there are none
+	csum    csumStats // of frames whose verdict the handler asked for
 	drops   bool      // the handler only counts
+	direct  directHandler
 	tx      *sendQueue
 	forward *sendQueue // of another NIC, for what this channel receives; may be nil
 	peer    *nic       // that NIC
@@ -148,6 +152,14 @@ type dropHandler interface {
 	drops()
 }
 
+// directHandler is a handler that can do with less than views.
+type directHandler interface {
+	handler
+	// receive takes up to budget packets from the channel's queue by itself and
+	// returns how many; what it leaves goes to handle.
+	receive(c *channel, budget int) int
+}
+
 // openNIC brings the device up. On failure everything is taken back.
 func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, err error) {
 	n := &nic{dev: dev, vf: vf, mem: o.mem, index: o.index, notices: make(chan string, 64)}
@@ -169,6 +181,7 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		n.startControl,
 		n.createDomain,
 		n.setUpPort,
+		n.startWorkers,
 		n.createChannels,
 		n.createSteering,
 		n.bringUp,
@@ -328,10 +341,14 @@ func (n *nic) choose(o openOptions) error {
 		return err
 	}
 	n.params.flags = flags
+	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
+		return err
+	}
+	n.params.adaptive = w.adaptive && n.caps.moderation
 	if n.params.rxWhy != "" {
 		n.notify("receive queues: %s", n.params.rxWhy)
 	}
-	n.vectors, err = n.dev.enableVectors(1 + n.params.queues)
+	n.vectors, err = n.dev.enableVectors(1 + n.params.channels())
 	return err
 }
 
@@ -422,7 +439,7 @@ func (n *nic) createDomain() (err error) {
 		return fmt.Errorf("memory key: %w", err)
 	}
 	n.undo.add("memory key", func() error { return n.fw.destroy(opDestroyMkey, n.lkey>>8) })
-	if n.tis, err = n.fw.createTIS(n.td, n.pd); err != nil {
+	if n.tis, err = n.fw.createTIS(n.td); err != nil {
 		return fmt.Errorf("TIS: %w", err)
 	}
 	n.undo.add("TIS", func() error { return n.fw.destroy(opDestroyTIS, n.tis) })
@@ -437,9 +454,20 @@ func (n *nic) setUpPort() error {
 	return n.port.listAddress(n.mac)
 }
 
+// startWorkers starts what goes on beside the channels: the clock's keeper and
+// the worker of adaptive moderation.
+func (n *nic) startWorkers() error {
+	n.clock = newDeviceClock(n.dev.bar0(), n.caps.rqTime, n.caps.clockKHz)
+	n.clock.keep()
+	n.undo.add("clock", func() error { n.clock.halt(); return nil })
+	n.moder.start(n.fw, n.params.channels())
+	n.undo.add("moderation", func() error { n.moder.halt(); return nil })
+	return nil
+}
+
 // createChannels makes the channels and readies their queues.
 func (n *nic) createChannels() error {
-	for i := range n.params.queues {
+	for i := range n.params.channels() {
 		c, err := n.newChannel(i)
 		if err != nil {
 			return fmt.Errorf("channel %d: %w", i, err)
@@ -469,6 +497,8 @@ func (n *nic) newChannel(i int) (*channel, error) {
 	if err := n.newTX(c); err != nil {
 		return nil, err
 	}
+	c.adapt.worker, c.adapt.cqn = &n.moder, c.rx.cq.n
+	c.adapt.want.Store(adaptiveMode(n.params.adaptive, n.params.flags.rxCQEModer))
 	c.cqs = []*compQueue{c.rx.cq, c.tx.cq}
 	if c.ico != nil {
 		c.cqs = append(c.cqs, c.ico.cq)
@@ -499,7 +529,8 @@ func (n *nic) createCQ(c *channel, f cqConfig) (*compQueue, error) {
 // newRX makes channel c's receive queue, posts its buffers and readies it.
 func (n *nic) newRX(c *channel) error {
 	p := &n.params
-	cq, err := n.createCQ(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini})
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini,
+		moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
 	if err != nil {
 		return err
 	}
@@ -601,7 +632,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	cq, err := n.newCQ(c, p.logTxCQ)
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logTxCQ, moder: p.moder[1], fromCQE: p.flags.txCQEModer})
 	if err != nil {
 		return nil, err
 	}
@@ -623,6 +654,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 		return nil, fmt.Errorf("send queue: %w", err)
 	}
 	q.home(pool)
+	q.inlineUpTo(p.txInline)
 	return q, nil
 }
 
@@ -632,7 +664,11 @@ func (n *nic) createSteering() (err error) {
 	for i, c := range n.channels {
 		rqns[i] = c.rx.n
 	}
-	n.steering, err = newSteering(n.fw, n.caps, n.td, rqns, n.params.rqt, [6]byte(n.mac), &n.undo)
+	to := spreadTo{td: n.td, rqns: rqns[:n.params.queues], rqtSize: n.params.rqt}
+	if n.params.trap {
+		to.trap, to.trapRQ = true, rqns[n.params.queues]
+	}
+	n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo)
 	return err
 }
 
@@ -664,6 +700,7 @@ func (n *nic) bringUp() error {
 const (
 	wantSKB = 1 << iota // multi-packet WQEs on the channel's own send queue
 	wantXDP             // and on its queue on another NIC
+	wantNoComplete      // no checksum verdict "complete"
 )
 
 // applyFlags tells every channel the flags that can change while it runs.
@@ -674,6 +711,9 @@ func (n *nic) applyFlags() {
 	}
 	if n.params.flags.xdpTxMPWQE {
 		want |= wantXDP
+	}
+	if n.params.flags.rxNoCsumComplete {
+		want |= wantNoComplete
 	}
 	for _, c := range n.channels {
 		c.want.Store(want)
@@ -719,6 +759,7 @@ func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 func (c *channel) setHandler(h handler) {
 	c.handler = h
 	_, c.drops = h.(dropHandler)
+	c.direct, _ = h.(directHandler)
 }
 
 // stop ends the channels' goroutines after a last look at their queues.
@@ -731,185 +772,10 @@ func (n *nic) stop() {
 	}
 }
 
-// poll is one turn of a channel: completions, handler, refill.
-func (c *channel) poll(budget int) int {
-	if want := c.want.Load(); want != c.have {
-		c.takeOver(want)
-	}
-	done := c.receive(budget)
-	done += c.complete(c.n, c.tx, budget) + c.handler.turn(c)
-	if c.forward != nil {
-		done += c.complete(c.peer, c.forward, budget)
-	}
-	if c.turns++; c.turns%publishTurns == 0 {
-		c.publish()
-	}
-	return done
-}
-
-// receive is the receive side of a turn.
-func (c *channel) receive(budget int) (done int) {
-	switch {
-	case c.drops:
-		done = c.rx.drop(budget)
-	default:
-		var packets []packet
-		if packets, done = c.rx.poll(budget); len(packets) > 0 {
-			c.handler.handle(c, packets)
-		}
-	}
-	if c.rx.failed {
-		c.n.recoverRX(c)
-	} else if done > 0 || c.rx.waits() { // pages may have come home since
-		c.rx.finish()
-	}
-	return done
-}
-
-// sendQueues are those that the channel's goroutine owns.
-func (c *channel) sendQueues() []*sendQueue {
-	if c.forward == nil {
-		return []*sendQueue{c.tx}
-	}
-	return []*sendQueue{c.tx, c.forward}
-}
-
-// complete takes the completions of n's send queue q and recovers it from errors.
-func (c *channel) complete(n *nic, q *sendQueue, budget int) int {
-	done := q.complete(budget)
-	if q.failed {
-		n.recoverTX(q, q.cause.Error())
-	}
-	return done
-}
-
-// publishTurns is how many polls may pass before others see what was counted.
-const publishTurns = 16
-
-// publish makes the channel's counters visible and looks for a stalled queue.
-func (c *channel) publish() {
-	c.rx.publish()
-	c.n.watchTX(c.tx)
-	if c.forward != nil {
-		c.peer.watchTX(c.forward)
-	}
-}
-
-// watchTX publishes a send queue's counters and recovers it when it has stalled.
-func (n *nic) watchTX(q *sendQueue) {
-	q.publish()
-	if q.stalled(time.Now()) {
-		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
-	}
-}
-
-// pending reports whether a queue of another NIC owes completions, whose events
-// do not wake this channel.
-func (c *channel) pending() bool { return c.forward != nil && c.forward.mtail != c.forward.mhead }
-
-func (c *channel) arm() {
-	c.rx.cq.arm()
-	if c.ico != nil {
-		c.ico.cq.arm()
-	}
-	c.tx.cq.arm()
-}
-
-func (c *channel) idle() {
-	c.publish()
-	c.handler.idle(c)
-}
-
 // notify tells an operator, who may not listen.
 func (n *nic) notify(format string, a ...any) {
 	select {
 	case n.notices <- fmt.Sprintf(format, a...):
 	default:
 	}
-}
-
-// recoverTX resets a send queue: error state, reset, ready. It runs in the
-// goroutine that owns the queue; no other queue is touched.
-func (n *nic) recoverTX(q *sendQueue, why string) {
-	err := n.resetSQ(q)
-	q.reset()
-	if err == nil {
-		if err = n.fw.modifySQ(q.n, queueReset, queueReady); err == nil {
-			n.notify("send queue %#x: %s: reset", q.n, why)
-			return
-		}
-	}
-	n.notify("send queue %#x: %s: cannot be reset: %v", q.n, why, err)
-}
-
-// resetSQ takes a send queue to the reset state from whichever it is in.
-func (n *nic) resetSQ(q *sendQueue) error { return n.resetSend(q.n) }
-
-// resetSend is resetSQ by number.
-func (n *nic) resetSend(sqn uint32) error {
-	state, err := n.fw.querySQ(sqn)
-	if err != nil {
-		return err
-	}
-	if state == queueReady {
-		if err := n.fw.modifySQ(sqn, queueReady, queueError); err != nil {
-			return err
-		}
-		state = queueError
-	}
-	if state == queueError {
-		return n.fw.modifySQ(sqn, queueError, queueReset)
-	}
-	return nil
-}
-
-// recoverRX resets a receive queue and fills it anew: error state, reset, ready.
-// It runs in the goroutine that owns the queue, after the handler is done with
-// what came before the error. A queue that fails again at once waits a while.
-func (n *nic) recoverRX(c *channel) {
-	q := c.rx
-	if !q.recoverable(time.Now()) {
-		return
-	}
-	why := q.cause
-	err := n.resetRX(c)
-	if err == nil {
-		err = n.readyRX(q)
-	}
-	if err != nil {
-		q.failed = true
-		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
-		return
-	}
-	n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
-}
-
-// resetRX takes channel c's receive queue to the reset state from whichever it is
-// in, and with it the queue that fills it when that is what failed.
-func (n *nic) resetRX(c *channel) error {
-	q := c.rx
-	state, err := n.fw.queryRQ(q.n)
-	if err != nil {
-		return err
-	}
-	if state == queueReady {
-		if err := n.fw.modifyRQ(q.n, queueReady, queueError); err != nil {
-			return err
-		}
-		state = queueError
-	}
-	if state == queueError {
-		if err := n.fw.modifyRQ(q.n, queueError, queueReset); err != nil {
-			return err
-		}
-	}
-	q.reset()
-	if c.ico == nil || !c.ico.failed {
-		return nil
-	}
-	if err := n.resetSend(c.ico.n); err != nil {
-		return err
-	}
-	c.ico.reset()
-	return n.fw.modifySQ(c.ico.n, queueReset, queueReady)
 }

@@ -25,7 +25,10 @@ type options struct {
 	bench, onExit                    string
 	asJSON, stats, busy              bool
 	queues, rxRing, txRing, mtu      int
-	privFlags, toggle                string
+	privFlags, toggle, coalesceList  string
+	coalesce                         coalesceWish
+	adaptive, strip, trap            bool
+	noInline                         bool
 	flagWishes                       map[string]bool
 	toggleName                       string
 	togglePeriod                     time.Duration
@@ -50,10 +53,28 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "flows", "priv-flags", "toggle"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "no-tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
+}
+
+// onOffFlag is a flag that takes the word on or off.
+type onOffFlag struct{ on *bool }
+
+func (f onOffFlag) String() string {
+	if f.on == nil {
+		return "off"
+	}
+	return onOff(*f.on)
+}
+
+func (f onOffFlag) Set(s string) error {
+	if s != "on" && s != "off" {
+		return errors.New("on or off")
+	}
+	*f.on = s == "on"
+	return nil
 }
 
 // Values of -on-exit.
@@ -95,8 +116,13 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: all, "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
+	f.BoolVar(&o.noInline, "no-tx-inline", false, "never put small frames into the send WQE: less work for the CPU, more for the bus")
 	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
 	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")
+	f.StringVar(&o.coalesceList, "coalesce", "", "hold interrupts back: `LIST` is rx-usecs N,rx-frames N,tx-usecs N,tx-frames N")
+	f.Var(onOffFlag{&o.adaptive}, "adaptive-rx", "let the load choose rx-usecs and rx-frames: `on|off`")
+	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
+	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -172,6 +198,9 @@ func (o *options) check(rest []string) error {
 // parseLists reads the flags whose values have a form of their own.
 func (o *options) parseLists() (err error) {
 	if o.flagWishes, err = parsePrivFlags(o.privFlags); err != nil {
+		return err
+	}
+	if o.coalesce, err = parseCoalesce(o.coalesceList); err != nil {
 		return err
 	}
 	if o.toggle != "" {

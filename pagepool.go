@@ -34,6 +34,7 @@ type pageRef uint32
 const (
 	noPage   = ^pageRef(0)
 	pageMask = 1<<24 - 1
+	poolMax  = 1 << 20 // pages in a pool: offsets in it have 32 bits
 )
 
 // noHold marks a place in a receive queue's map that has no page yet.
@@ -114,8 +115,8 @@ func (p *pagePool) publish() {
 // newPagePool reserves n pages of DMA memory, the most it can grow to, for pool
 // number id.
 func newPagePool(mem *arena, id, n int) (*pagePool, error) {
-	if n > pageMask {
-		return nil, fmt.Errorf("%d pages in a pool: at most %d", n, pageMask)
+	if n > poolMax {
+		return nil, fmt.Errorf("%d pages in a pool: at most %d", n, poolMax)
 	}
 	m, err := mem.alloc(n * pageSize)
 	if err != nil {
@@ -161,6 +162,12 @@ func (p *pagePool) reclaim(n uint32) bool {
 func (p *pagePool) bytes(n, off, end uint32) []byte {
 	b := p.mem.b[int(n)*pageSize : int(n)*pageSize+pageSize]
 	return b[off:end:end]
+}
+
+// cut is the n bytes of the pool's memory from offset at on.
+func (p *pagePool) cut(at, n uint32) []byte {
+	b := p.mem.b[at:]
+	return b[:n:n]
 }
 
 // addr is the bus address of byte off of page n.

@@ -73,6 +73,7 @@ type caps struct {
 	fullCsum   bool
 	moderation bool
 	fromCQE    bool
+	moderMode  bool // where the period starts can be changed while a CQ works
 	clockKHz   uint32
 	sqTime     uint8 // timestamp format to ask for
 	rqTime     uint8
@@ -114,6 +115,7 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		fullCsum:   ethCapCqeChecksumFull.on(ether),
 		moderation: capCqModeration.on(general),
 		fromCQE:    capCqPeriodStartFromCqe.on(general),
+		moderMode:  capCqPeriodModeModify.on(general),
 		clockKHz:   capDeviceFrequencyKhz.get(general),
 		sqTime:     timestampFormat(capSqTsFormat.get(general)),
 		rqTime:     timestampFormat(capRqTsFormat.get(general)),
@@ -127,6 +129,9 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		logTable:   uint8(ftPropLogMaxFtSize.get(rx)),
 		// uar_sz is the log2 of the BAR in MiB.
 		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
+	}
+	if c.clockKHz == 0 { // older firmware
+		c.clockKHz = min(capDeviceFrequencyMhz.get(general), 1<<20) * 1000
 	}
 	if c.maxEQs == 0 {
 		c.maxEQs = 1 << capLogMaxEq.get(general)
@@ -198,13 +203,18 @@ func defaultFlags(c caps) privFlags {
 
 // wishes are what the user asks for; zero means "decide".
 type wishes struct {
-	queues  int
-	rxRing  int
-	txRing  int
-	mtu     int // payload bytes; 0 is the default of the mode
-	promisc bool
-	largest bool // mtu 0 means the port's largest, not 1500
-	strip   bool // strip VLAN tags on receive
+	queues   int
+	rxRing   int
+	txRing   int
+	mtu      int // payload bytes; 0 is the default of the mode
+	promisc  bool
+	largest  bool // mtu 0 means the port's largest, not 1500
+	noInline bool // never put small frames into send WQEs
+	strip    bool // strip VLAN tags on receive
+	trap     bool // a channel of its own for control traffic
+
+	coalesce coalesceWish
+	adaptive bool // let the load choose the moderation of receive queues
 
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
@@ -228,9 +238,20 @@ type params struct {
 	rqt        int
 	promisc    bool
 	strip      bool
+	trap       bool          // there is a channel for control traffic, behind the others
+	moder      [2]moderation // of receive and send completions
+	adaptive   bool          // receive moderation follows the load
 	minInline  uint8
+	txInline   int // longest frame that is put into a send WQE
 	flags      privFlags
 }
+
+// smallFrame is the longest frame that is put into a session itself: the smallest
+// one that Ethernet knows, without FCS. Through the WQE it takes 83 bytes of the
+// bus towards the device instead of 129 (model/pcilink.go), which is what lets
+// 100 Gbit/s of such frames through a PCIe 3.0 x16 link. Longer frames save no
+// more bytes but cost the CPU a longer copy.
+const smallFrame = 60
 
 // wishError is a wish that cannot be met: wrong use, not a failure.
 type wishError struct{ what string }
@@ -253,8 +274,17 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, minInline: c.inlineMode, flags: defaultFlags(c)}
+	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
+	if p.trap {
+		most--
+	}
 	switch {
+	case most < 1:
+		return params{}, wishf("-trap-queue: the device has room for one queue only")
+	case p.trap && c.tableLevel < trapLevels:
+		return params{}, wishf("-trap-queue: the device has %d levels of flow tables, %d are needed", c.tableLevel, trapLevels)
+	case p.strip && !c.vlan:
+		return params{}, wishf("-rx-vlan-offload: the device strips no VLAN tags")
 	case p.queues < 0 || p.queues > most:
 		return params{}, wishf("-queues %d: this device and driver can do 1 to %d", w.queues, most)
 	case p.queues == 0:
@@ -265,6 +295,9 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 		return params{}, err
 	}
 	p.frame = p.mtu + etherHeader + vlanTag
+	if !w.noInline {
+		p.txInline = smallFrame
+	}
 	p.rxLayout = chooseRxLayout(p.frame)
 	if p.logRQ, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
 		return params{}, err
@@ -291,6 +324,50 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	}
 	p.rqt = min(256, c.maxRQT)
 	return p, nil
+}
+
+// channels is how many channels there are, the one for control traffic included.
+func (p *params) channels() int {
+	if p.trap {
+		return p.queues + 1
+	}
+	return p.queues
+}
+
+// trapLevels is how many flow tables a packet passes when control traffic is set
+// apart.
+const trapLevels = 3
+
+// coalesceWish is the user's moderation by ethtool's names: rx-usecs, rx-frames,
+// tx-usecs, tx-frames.
+type coalesceWish map[string]uint16
+
+// Moderation where the user says nothing: receive with the period from the event
+// and from the completion, and send. Source: Linux mlx5e (figures).
+var (
+	defaultRxModer = [2]moderation{{16, 32}, {3, 32}}
+	defaultTxModer = moderation{16, 32}
+)
+
+// chooseModeration applies a wish to the defaults: receive, send.
+func chooseModeration(c caps, w coalesceWish, fromCQE bool) (m [2]moderation, err error) {
+	if !c.moderation {
+		if len(w) > 0 {
+			return m, wishf("-coalesce: the device does not moderate completions")
+		}
+		return m, nil
+	}
+	m = [2]moderation{defaultRxModer[0], defaultTxModer}
+	if fromCQE {
+		m[0] = defaultRxModer[1]
+	}
+	for name, field := range map[string]*uint16{"rx-usecs": &m[0].usecs, "rx-frames": &m[0].frames,
+		"tx-usecs": &m[1].usecs, "tx-frames": &m[1].frames} {
+		if v, ok := w[name]; ok {
+			*field = v
+		}
+	}
+	return m, nil
 }
 
 // chooseMTU picks the payload MTU; largest is the port's.

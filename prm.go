@@ -773,6 +773,7 @@ var (
 	capLogMaxStrideSzRq          = field{0x74, 28, 24} // log_max_stride_sz_rq
 	capExtStrideNumRange         = field{0x74, 31, 31} // ext_stride_num_range
 	capLogUarPageSz              = field{0x90, 15, 0}  // log_uar_page_sz
+	capDeviceFrequencyMhz        = field{0x98, 31, 0}  // device_frequency_mhz
 	capDeviceFrequencyKhz        = field{0x9c, 31, 0}  // device_frequency_khz
 	capSqTsFormat                = field{0x88, 31, 30} // sq_ts_format
 	capRqTsFormat                = field{0x88, 29, 28} // rq_ts_format
@@ -865,6 +866,19 @@ var (
 	rfc2863InDiscards  = wide{0x10} // if_in_discards_high
 	rfc2863InErrors    = wide{0x18} // if_in_errors_high
 	rfc2863OutDiscards = wide{0x38} // if_out_discards_high
+)
+
+// What MODIFY_CQ changes (modify_field_select).
+const (
+	cqModifyPeriod     = 0x01
+	cqModifyCount      = 0x02
+	cqModifyPeriodMode = 0x10
+)
+
+// Clocks behind the initialization segment: the upper of two 32-bit registers.
+const (
+	regInternalTimer = 0x1000 // ticks
+	regRealTime      = 0x1040 // seconds, then nanoseconds
 )
 
 // Objects and limits of the command interface (Initialization Segment, Command
@@ -993,6 +1007,7 @@ const (
 	inlineTCP   = 3
 	inlineVport = 1 // wqe_inline_mode: ask the vport context
 
+	tirDirect    = 0
 	tirIndirect  = 1
 	hashToeplitz = 2
 	hashSrcIP    = 1 << 0

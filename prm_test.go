@@ -311,7 +311,7 @@ func TestOverlaysEqualThePublishedLayout(t *testing.T) {
 	typ := reflect.TypeFor[cqe]()
 	for goName, name := range map[string]string{
 		"wqeID": "wqe_id", "hash": "rss_hash_result", "hashType": "rss_hash_type", "checksum": "check_sum",
-		"hdsExt": "hds_ip_ext", "headers": "l4_l3_hdr_type", "vlan": "vlan_info", "byteCount": "byte_cnt",
+		"info": "hds_ip_ext", "byteCount": "byte_cnt",
 		"timestamp": "timestamp_h", "tail": "sop_drop_qpn",
 	} {
 		f, ok := typ.FieldByName(goName)

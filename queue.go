@@ -74,9 +74,7 @@ type cqe struct {
 	_         [3]byte
 	checksum  uint16
 	_         [6]byte
-	hdsExt    uint8 // l2_ok, l3_ok, l4_ok
-	headers   uint8 // l4_hdr_type[6:4] l3_hdr_type[3:2] has_vlan[0]
-	vlan      uint16
+	info      uint32 // hds_ip_ext, l4_l3_hdr_type, vlan_info
 	_         [12]byte
 	byteCount uint32
 	timestamp uint64
@@ -109,10 +107,10 @@ func tailCounter(w uint64) uint16 { return bits.ReverseBytes16(uint16(w >> 32)) 
 // tailFormatShift is where a tail has the entry's format.
 const tailFormatShift = 58
 
-// recvTail is the tail of receive completion number ci of a CQ of 2^log entries
-// for WQE counter n, as far as tailMask covers it.
-func recvTail(ci uint32, log uint8, n uint32) uint64 {
-	return uint64(cqeRecv)<<60 | uint64(ci>>log&1)<<56 | uint64(bits.ReverseBytes16(uint16(n)))<<32
+// tailWant is the tail of a receive completion of ring lap owner for WQE counter
+// n, as far as tailMask covers it.
+func tailWant(owner uint32, n uint32) uint64 {
+	return uint64(cqeRecv)<<60 | uint64(owner)<<56 | uint64(bits.ReverseBytes16(uint16(n)))<<32
 }
 
 // tailMask covers opcode, format and owner, and of the counter the bits in count.
@@ -166,6 +164,7 @@ type compQueue struct {
 	mask  uint32
 	log   uint8  // log2 of the number of entries
 	ci    uint32 // entries consumed; written by the owner
+	told  uint32 // of these, what the record says
 	armSN uint32 // sequence number of arms; the device compares it
 	n     uint32 // CQN
 	rec   record
@@ -195,7 +194,7 @@ func (q *compQueue) reset() {
 	for i := range q.cqes {
 		atomic.StoreUint64(&q.cqes[i].tail, uint64(cqeInvalid<<4|1)<<56)
 	}
-	q.ci, q.armSN = 0, 0
+	q.ci, q.told, q.armSN = 0, 0, 0
 	q.rec.store(recordCQ, 0)
 	q.rec.store(recordCQArm, 0)
 }
@@ -215,11 +214,15 @@ func (q *compQueue) peek(ci uint32) (*cqe, uint64) {
 	return e, w
 }
 
-// tail loads the tail of entry ci, whoever owns it.
-func (q *compQueue) tail(ci uint32) uint64 { return atomic.LoadUint64(&q.cqes[ci&q.mask].tail) }
+// load reads the tail; what stands before it may be read after.
+func (e *cqe) load() uint64 { return atomic.LoadUint64(&e.tail) }
 
-// at is entry ci. What it says may be read after its tail.
-func (q *compQueue) at(ci uint32) *cqe { return &q.cqes[ci&q.mask] }
+// run returns at most n entries from ci on that do not cross the ring's edge, and
+// the owner bit that they have once the device has written them.
+func (q *compQueue) run(ci uint32, n int) ([]cqe, uint32) {
+	at := ci & q.mask
+	return q.cqes[at : at+min(uint32(n), q.mask+1-at)], ci >> q.log & 1
+}
 
 // minis views entry i as an array of small completions.
 func (q *compQueue) minis(i uint32) *[miniArray]miniCQE {
@@ -228,13 +231,16 @@ func (q *compQueue) minis(i uint32) *[miniArray]miniCQE {
 
 // consumed publishes how far the owner has read. Once per poll.
 func (q *compQueue) consumed(ci uint32) {
-	q.ci = ci
+	q.ci, q.told = ci, ci
 	q.rec.store(recordCQ, ci&indexMask24)
 }
 
 // arm asks for one event as soon as there is a completion beyond q.ci; when
 // there is one already the event comes at once.
 func (q *compQueue) arm() {
+	if q.told != q.ci {
+		q.consumed(q.ci)
+	}
 	word := (q.armSN&3)<<cqArmSN | cqArmAny | q.ci&indexMask24
 	q.rec.store(recordCQArm, word)
 	regWrite64(q.uar, uarCQArm, uint64(word)<<32|uint64(q.n))

@@ -12,7 +12,7 @@ package main
 // first takes its pages, the last gives them back. A page of which nothing was
 // lent stays where it is, so that refilling costs no store but the doorbell
 // record. A bulk whose pages are lent is left alone for a while, since they
-// usually come home soon, and gets others only when the ring runs low.
+// usually come home soon, and gets others when the ring is half empty.
 
 import (
 	"fmt"
@@ -24,27 +24,29 @@ type packet struct {
 	b         []byte // first fragment, cut where the frame or the fragment ends
 	size      uint32 // of the whole frame, without FCS
 	slot      uint32 // WQE in the ring; of a striding queue the position of the frame
+	at        uint32 // offset of b in the pool
 	hash      uint32
-	page      uint32 // of the pool, with the first fragment
 	timestamp uint64 // in the device's format
+	info      uint32 // bytes of the completion, see its methods
 	tag       uint32 // flow tag of the rule that let it in
-	checksum  uint16 // ones' complement sum over the IP packet; see summed
-	vlan      uint16 // tag that the device stripped
-	frags     uint8
+	checksum  uint16 // ones' complement sum over the IP packet; 0 is not known
 	hashType  uint8
-	headers   uint8  // l4_hdr_type[6:4] l3_hdr_type[3:2] has_vlan[0]
-	ok        uint8  // l2_ok[0] l3_ok[1] l4_ok[2] summed[7]
-	off       uint16 // of the first fragment in its page
+	frags     uint8
 }
 
-// summed in packet.ok says that checksum holds: compressed completions carry
-// either the checksum or the hash.
-const summed = 1 << 7
+// stripped reports whether the device took a VLAN tag out of the frame, which
+// vlan then returns.
+func (p *packet) stripped() bool { return p.headers()&1 != 0 }
+func (p *packet) vlan() uint16   { return be16word(uint16(p.info >> 16)) }
 
-// stripped reports whether the device took a VLAN tag out of the frame.
-func (p *packet) stripped() bool { return p.headers&1 != 0 }
+// headers is l4_hdr_type[6:4] l3_hdr_type[3:2] has_vlan[0].
+func (p *packet) headers() uint8 { return uint8(p.info >> 8) }
 
-// rxFrag is the fixed place of a fragment: which page of the ring, from where.
+// ok is what the device found right: l2_ok[0] l3_ok[1] l4_ok[2].
+func (p *packet) ok() uint8 { return uint8(p.info) }
+
+// rxFrag is the fixed place of a fragment: which page of the ring, from where,
+// and how much of the frame it holds. What stands before it is headroom.
 type rxFrag struct {
 	page uint32 // index into recvQueue.held
 	off  uint16
@@ -117,6 +119,7 @@ type recvQueue struct {
 	posted uint32   // WQEs given to the device; owner
 	frags  []rxFrag // of WQE i: from i*layout.frags on; fixed
 	held   []uint32 // page behind each place of the map, noHold before the first
+	starts []uint32 // offset in the pool where WQE i's frame begins
 	perWQE uint32   // segments a WQE
 	pages  uint32   // pages a bulk
 	limit  uint32   // longest frame to let in
@@ -127,7 +130,8 @@ type recvQueue struct {
 	failed bool     // an error completion was seen; the queue waits for recovery
 	cause  cqeError // of that
 	since  time.Time
-	short  bool // the last fill wanted pages that were not there
+	short  bool   // the last fill wanted pages that were not there
+	lentAt uint32 // posted when a page was lent last
 	tally  rxTally
 	stats  rxStats
 }
@@ -141,9 +145,9 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 	if c.strides.on() {
 		size, total = n*strideWQESize, n*c.strides.pages()
 	} else {
-		q.frags, q.pages = mapFragments(c.layout, n)
+		q.frags, q.pages = mapFragments(c.layout, n, c.frame)
 		total = int(q.pages) * (n / c.layout.bulk)
-		q.held = make([]uint32, total)
+		q.held, q.starts = make([]uint32, total), make([]uint32, n)
 		for i := range q.held {
 			q.held[i] = noHold
 		}
@@ -175,9 +179,17 @@ func sparePages(ring int) int { return max(ring/2, min(3*ring, 1536)) }
 // mapFragments places the fragments of n WQEs in pages, half pages in pairs, and
 // returns the places and the pages of one bulk. Bulks share no page: an even
 // number of WQEs has an even number of halves.
-func mapFragments(l rxLayout, n int) (frags []rxFrag, pages uint32) {
+//
+// Frames in one piece do not all begin at the same place: what the fragment has
+// to spare shifts them by whole cache lines, or the headers of all would compete
+// for the same few sets of the cache.
+func mapFragments(l rxLayout, n, frame int) (frags []rxFrag, pages uint32) {
 	next := uint32(0) // page not used yet
 	half, open := uint32(0), false
+	colors := 1
+	if l.linear() {
+		colors += (l.room() - frame) / cacheLine
+	}
 	for i := range n {
 		for f := range l.frags {
 			at := rxFrag{page: next, size: uint16(l.size[f])}
@@ -190,6 +202,10 @@ func mapFragments(l rxLayout, n int) (frags []rxFrag, pages uint32) {
 				half, open = next, true
 				next++
 			}
+			if f == 0 {
+				skip := uint16(l.headroom + i/2%colors*cacheLine)
+				at.off, at.size = at.off+skip, at.size-skip
+			}
 			frags = append(frags, at)
 		}
 		if i == l.bulk-1 {
@@ -199,6 +215,8 @@ func mapFragments(l rxLayout, n int) (frags []rxFrag, pages uint32) {
 	return frags, pages
 }
 
+const cacheLine = 64
+
 // ringMemory is what the queue's buffers take, in bytes.
 func (q *recvQueue) ringMemory() int {
 	if q.ring != nil {
@@ -207,31 +225,69 @@ func (q *recvQueue) ringMemory() int {
 	return len(q.held) * pageSize
 }
 
-// fill posts what it can; at start and after each poll.
+// refillChunk is how many WQEs are posted at once if the ring is long enough: two
+// doorbell records are stored for as many packets.
+const refillChunk = 64
+
+// fill posts what it can, a chunk at least; at start and after each poll.
 func (q *recvQueue) fill() {
 	if q.ring != nil {
 		q.fillStrides()
 		return
 	}
-	bulk, patience := uint32(q.layout.bulk), (q.mask+1)/4
-	from := q.posted
+	size := q.mask + 1
+	free, bulk := size-(q.posted-q.head), uint32(q.layout.bulk)
 	q.short = false
-	for free := q.mask + 1 - (q.posted - q.head); free >= bulk; free -= bulk {
-		if !q.post(q.posted&q.mask/bulk, free <= patience) {
-			break
+	if free < min(refillChunk, size/4) {
+		return
+	}
+	from := q.posted
+	if q.posted-q.lentAt > 2*size && debugPosts == "" {
+		q.posted += free &^ (bulk - 1) // no page was lent since each was looked at
+	} else {
+		q.postBulks(free)
+	}
+	if q.posted != from {
+		q.tell(q.posted)
+	}
+}
+
+// postBulks posts the bulks of free WQEs one by one. As long as the ring is half
+// full it has patience with those whose pages are lent.
+func (q *recvQueue) postBulks(free uint32) {
+	bulk, pages, own := uint32(q.layout.bulk), q.pages, q.pool.own
+	for ; free >= bulk; free -= bulk {
+		b := q.posted & q.mask / bulk
+		other := uint32(0)
+		for _, n := range q.held[b*pages:][:pages] {
+			if n >= uint32(len(own)) { // noHold
+				other = 1
+				break
+			}
+			other |= own[n] ^ ownHeld
+		}
+		if other != 0 && !q.replace(b, free <= (q.mask+1)/2) {
+			return
+		}
+		if debugPosts != "" {
+			q.checkBulk(b)
 		}
 		q.posted += bulk
 	}
-	if q.posted != from {
-		q.rec.store(recordRQ, q.posted&0xffff)
-		q.tally.doorbells++
-	}
+}
+
+// tell stores the doorbell records: how far completions were consumed, then how
+// far WQEs are posted. There are never more completions than posted WQEs, or
+// their strides, so that the completion queue cannot overrun meanwhile.
+func (q *recvQueue) tell(posted uint32) {
+	q.cq.consumed(q.cq.ci)
+	q.rec.store(recordRQ, posted&0xffff)
+	q.tally.doorbells++
 }
 
 func (q *recvQueue) fillStrides() {
 	if q.ring.fill() {
-		q.rec.store(recordRQ, q.ring.posted&0xffff)
-		q.tally.doorbells++
+		q.tell(q.ring.posted)
 	}
 	if q.ring.short {
 		q.tally.starved++
@@ -252,25 +308,9 @@ func (q *recvQueue) idle() bool { return q.ring != nil && q.ring.posted == 0 }
 // has every post checked against the sharing rule.
 var debugPosts string
 
-// post makes bulk b ready: each of its pages is there and lent to nobody. With
-// patience it leaves a bulk that has lent pages as it is; without, these are
-// replaced. It returns false, and has changed nothing that matters, when the bulk
-// is not ready.
-func (q *recvQueue) post(b uint32, patience bool) bool {
-	held := q.held[b*q.pages:][:q.pages]
-	own := q.pool.own
-	for _, n := range held {
-		if n == noHold || own[n] != ownHeld {
-			return q.replace(b, patience)
-		}
-	}
-	if debugPosts != "" {
-		q.checkBulk(b)
-	}
-	return true
-}
-
-// replace is post for a bulk whose pages are not all there and free.
+// replace makes bulk b ready whose pages are not all there and free. With patience
+// it leaves a bulk that has lent pages as it is; without, these are replaced. It
+// returns false, and has changed nothing that matters, when the bulk is not ready.
 func (q *recvQueue) replace(b uint32, patience bool) bool {
 	held := q.held[b*q.pages:][:q.pages]
 	changed := false
@@ -297,9 +337,6 @@ func (q *recvQueue) replace(b uint32, patience bool) bool {
 	if changed {
 		q.write(b)
 	}
-	if debugPosts != "" {
-		q.checkBulk(b)
-	}
 	return true
 }
 
@@ -322,11 +359,7 @@ func (q *recvQueue) checkBulk(b uint32) {
 			if fr.page/q.pages != b {
 				panic(fmt.Sprintf("WQE %d of bulk %d lies in a page of another", w, b))
 			}
-			room := uint32(0)
-			if f == 0 {
-				room = uint32(q.layout.headroom)
-			}
-			if q.segs[w*q.perWQE+f] != dataSeg(uint32(fr.size)-room, q.lkey, q.pool.addr(q.held[fr.page], uint32(fr.off)+room)) {
+			if q.segs[w*q.perWQE+f] != dataSeg(uint32(fr.size), q.lkey, q.pool.addr(q.held[fr.page], uint32(fr.off))) {
 				panic(fmt.Sprintf("WQE %d names another page than its map", w))
 			}
 		}
@@ -344,11 +377,11 @@ func (q *recvQueue) write(b uint32) {
 				continue
 			}
 			fr := &q.frags[w*n+f]
-			room := uint32(0)
+			start := q.held[fr.page]<<logPage | uint32(fr.off)
+			q.segs[at+f] = dataSeg(uint32(fr.size), q.lkey, q.pool.mem.iova+uint64(start))
 			if f == 0 {
-				room = uint32(q.layout.headroom)
+				q.starts[w] = start
 			}
-			q.segs[at+f] = dataSeg(uint32(fr.size)-room, q.lkey, q.pool.addr(q.held[fr.page], uint32(fr.off)+room))
 		}
 	}
 }
@@ -358,8 +391,15 @@ func (q *recvQueue) write(b uint32) {
 // checked against what we posted.
 func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 	budget = min(budget, len(q.batch))
-	from, n, bytes := q.cq.ci, 0, uint64(0)
+	n, bytes := 0, uint64(0)
 	for done < budget && !q.failed {
+		if q.layout.linear() && q.ring == nil && q.minis.left() == 0 {
+			k, b := q.viewPlain(q.batch[n : n+budget-done])
+			done, n, bytes = done+k, n+k, bytes+b
+			if done == budget {
+				break
+			}
+		}
 		e, w := q.next()
 		if e == nil {
 			break
@@ -370,7 +410,7 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 			continue
 		}
 		p := &q.batch[n]
-		q.describe(p, e, w, size)
+		describe(p, e)
 		if q.ring != nil {
 			q.viewStrides(p, slot)
 		} else {
@@ -379,21 +419,62 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 		n++
 		bytes += uint64(size)
 	}
-	q.account(from, n, bytes)
+	q.account(n, bytes)
 	return q.batch[:n], done
+}
+
+// viewPlain is the loop of poll for what there is most of: ordinary completions
+// of a queue whose frames lie in one fragment, up to the first that is anything
+// else. It looks at the completions first and then describes all, since one loop
+// for both has more in hand than registers hold.
+func (q *recvQueue) viewPlain(out []packet) (n int, bytes uint64) {
+	slot, ci := q.head&q.mask, q.cq.ci
+	n, bytes = q.dropPlain(min(len(out), int(q.mask+1-slot)))
+	run, _ := q.cq.run(ci, n)
+	starts, all := q.starts[slot:], q.pool.mem.b
+	out, starts = out[:len(run)], starts[:len(run)]
+	for i := range run {
+		p, at := &out[i], starts[i]
+		describe(p, &run[i])
+		b := all[at:]
+		p.b = b[:p.size:p.size]
+		p.slot, p.at, p.frags = slot+uint32(i), at, 1
+	}
+	return n, bytes
+}
+
+// lendPlain is poll and lend in one, for frames that are sent on as they are: it
+// fills out from ordinary completions of a queue whose frames lie in one
+// fragment, up to the first that is anything else, and returns how many. What
+// else stands in the frames of out stays: nothing is to be done to them.
+func (q *recvQueue) lendPlain(out []txFrame) int {
+	if !q.layout.linear() || q.ring != nil || q.minis.left() > 0 || q.failed {
+		return 0
+	}
+	slot, ci := q.head&q.mask, q.cq.ci
+	n, bytes := q.dropPlain(min(len(out), int(q.mask+1-slot)))
+	run, _ := q.cq.run(ci, n)
+	starts, iova, own, id := q.starts[slot:], q.pool.mem.iova, q.pool.own, q.pool.id
+	out, starts = out[:len(run)], starts[:len(run)]
+	for i := range run {
+		at, f := starts[i], &out[i]
+		own[at>>logPage] += ownOne
+		f.addr, f.size, f.page = iova+uint64(at), be32word(run[i].byteCount), id|pageRef(at>>logPage)
+	}
+	q.lentAt = q.posted
+	q.account(n, bytes)
+	return n
 }
 
 // drop takes up to budget completions and counts their frames: what poll does for
 // a handler that looks at none, without building views.
 func (q *recvQueue) drop(budget int) (done int) {
-	from, n, bytes := q.cq.ci, 0, uint64(0)
+	n, bytes := 0, uint64(0)
 	for done < budget && !q.failed {
-		if q.minis.left() == 0 {
-			k, b := q.dropPlain(budget - done)
-			done, n, bytes = done+k, n+k, bytes+b
-			if done == budget {
-				break
-			}
+		k, b := q.dropMany(budget - done)
+		done, n, bytes = done+k, n+k, bytes+b
+		if done == budget {
+			break
 		}
 		e, w := q.next()
 		if e == nil {
@@ -405,18 +486,27 @@ func (q *recvQueue) drop(budget int) (done int) {
 			bytes += uint64(size)
 		}
 	}
-	q.account(from, n, bytes)
+	q.account(n, bytes)
 	return done
 }
 
 // account ends a poll.
-func (q *recvQueue) account(from uint32, packets int, bytes uint64) {
+func (q *recvQueue) account(packets int, bytes uint64) {
 	q.tally.polls++
 	q.tally.packets += uint64(packets)
 	q.tally.bytes += bytes
-	if q.cq.ci != from {
-		q.cq.consumed(q.cq.ci)
+}
+
+// dropMany counts completions of one kind, one after another.
+func (q *recvQueue) dropMany(most int) (n int, bytes uint64) {
+	switch {
+	case q.minis.left() == 0:
+		return q.dropPlain(most)
+	case q.ring == nil:
+		n, bytes = q.minis.skim(min(most, int(q.posted-q.head)), q.limit)
+		q.head += uint32(n)
 	}
+	return n, bytes
 }
 
 // dropPlain counts ordinary completions, one after another, up to the first that
@@ -425,49 +515,50 @@ func (q *recvQueue) dropPlain(most int) (n int, bytes uint64) {
 	if q.ring != nil {
 		return q.dropStrides(most)
 	}
-	cq, head := q.cq, q.head
-	ci, mask := cq.ci, tailMask(q.mask)
-	most = min(most, int(q.posted-head))
-	for n < most {
-		if (cq.tail(ci)^recvTail(ci, cq.log, head))&mask != 0 {
+	head, mask, limit := q.head, tailMask(q.mask), q.limit
+	run, owner := q.cq.run(q.cq.ci, min(most, int(q.posted-head)))
+	for i := range run {
+		e := &run[i]
+		if (e.load()^tailWant(owner, head))&mask != 0 {
 			break
 		}
-		size := be32word(cq.at(ci).byteCount)
-		if size > q.limit {
+		size := be32word(e.byteCount)
+		if size > limit {
 			break
 		}
 		bytes += uint64(size)
-		ci++
 		head++
-		n++
 	}
-	cq.ci, q.head = ci, head
+	n = int(head - q.head)
+	q.cq.ci += uint32(n)
+	q.head = head
 	return n, bytes
 }
 
 // dropStrides is dropPlain for a striding queue.
 func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
-	cq, r := q.cq, q.ring
-	ci, mask, total := cq.ci, tailMask(0xffff), uint32(1)<<r.layout.logStrides
-	head, stride := r.head, r.stride
-	for n < most && head != r.posted {
-		if (cq.tail(ci)^recvTail(ci, cq.log, stride))&mask != 0 {
+	r := q.ring
+	head, stride, total, log := r.head, r.stride, uint32(1)<<r.layout.logStrides, r.layout.logStride
+	mask, limit := tailMask(0xffff), q.limit
+	run, owner := q.cq.run(q.cq.ci, most)
+	for i := range run {
+		e := &run[i]
+		if head == r.posted || (e.load()^tailWant(owner, stride))&mask != 0 {
 			break
 		}
-		e := cq.at(ci)
 		count := be32word(e.byteCount)
 		size, took := count&(1<<strideShift-1), count>>strideShift
-		if uint32(be16word(e.wqeID)) != head&r.mask || size > q.limit || took-1 >= total-stride || size > took<<r.layout.logStride {
+		if uint32(be16word(e.wqeID)) != head&r.mask || size > limit || took-1 >= total-stride || size > took<<log {
 			break // also a filler: its mark makes took too large
 		}
 		if stride += took; stride == total {
 			head, stride = head+1, 0
 		}
 		bytes += uint64(size)
-		ci++
 		n++
 	}
-	cq.ci, r.head, r.stride = ci, head, stride
+	q.cq.ci += uint32(n)
+	r.head, r.stride = head, stride
 	return n, bytes
 }
 
@@ -573,56 +664,44 @@ func (q *recvQueue) refused(e *cqe, w uint64) {
 	q.fail(cause)
 }
 
-// describe takes over what the completion says about the frame.
-func (q *recvQueue) describe(p *packet, e *cqe, w uint64, size uint32) {
-	p.size = size
-	p.hash, p.hashType = be32word(e.hash), e.hashType
-	p.checksum, p.ok = be16word(e.checksum), e.hdsExt&^summed
-	if e.checksum != 0 {
-		p.ok |= summed
-	}
-	p.headers, p.vlan = e.headers, be16word(e.vlan)
-	p.timestamp, p.tag = be64word(e.timestamp), tailTag(w)
+// describe takes over what the completion says about a frame.
+func describe(p *packet, e *cqe) {
+	p.size = be32word(e.byteCount) & (1<<strideShift - 1)
+	p.hash, p.hashType, p.checksum = be32word(e.hash), e.hashType, be16word(e.checksum)
+	p.timestamp, p.info, p.tag = be64word(e.timestamp), e.info, tailTag(e.tail)
 }
 
 // viewWhole points p at the frame in WQE slot, which is not longer than its
 // fragments: the limit sees to that.
 func (q *recvQueue) viewWhole(p *packet, slot uint32) {
-	fr := &q.frags[slot*uint32(q.layout.frags)]
-	at, room := uint32(fr.off)+uint32(q.layout.headroom), uint32(fr.size)-uint32(q.layout.headroom)
-	p.slot, p.page, p.off, p.frags = slot, q.held[fr.page], uint16(at), 1
-	if p.size > room {
-		for left, f := p.size-room, uint32(1); left > 0 && f < uint32(q.layout.frags); f++ {
-			left -= min(left, uint32(q.frags[slot*uint32(q.layout.frags)+f].size))
-			p.frags++
-		}
+	n := uint32(q.layout.frags)
+	places := q.frags[slot*n:][:n]
+	p.slot, p.at, p.frags = slot, q.starts[slot], 1
+	for left := p.size; int(p.frags) < len(places) && left > uint32(places[p.frags-1].size); p.frags++ {
+		left -= uint32(places[p.frags-1].size)
 	}
-	p.b = q.pool.bytes(p.page, at, at+min(p.size, room))
+	p.b = q.pool.cut(p.at, min(p.size, uint32(places[0].size)))
 }
 
 // viewStrides points p at the frame at position at of a striding queue. It may go
 // on in the pages behind.
 func (q *recvQueue) viewStrides(p *packet, at uint32) {
 	off := at & (pageSize - 1)
-	p.slot, p.page, p.off = at, q.ring.page(at), uint16(off)
+	p.slot, p.at = at, q.ring.page(at)<<logPage|off
 	p.frags = uint8((off+max(p.size, 1)-1)>>logPage) + 1
-	p.b = q.pool.bytes(p.page, off, off+min(p.size, pageSize-off))
+	p.b = q.pool.cut(p.at, min(p.size, pageSize-off))
 }
 
-// piece is where part i of a frame lies: the page, from where, and the most that
-// it holds.
-func (q *recvQueue) piece(p *packet, i uint32) (page, off, room uint32) {
+// piece is where part i of a frame begins in the pool, and the most that it holds.
+func (q *recvQueue) piece(p *packet, i uint32) (at, room uint32) {
 	if q.ring != nil {
 		if i > 0 {
-			return q.ring.page(p.slot + i*pageSize), 0, pageSize
+			return q.ring.page(p.slot+i*pageSize) << logPage, pageSize
 		}
-		return p.page, uint32(p.off), pageSize - uint32(p.off)
+		return p.at, pageSize - p.at&(pageSize-1)
 	}
 	fr := &q.frags[p.slot*uint32(q.layout.frags)+i]
-	if i > 0 {
-		return q.held[fr.page], uint32(fr.off), uint32(fr.size)
-	}
-	return p.page, uint32(p.off), uint32(fr.size) - uint32(q.layout.headroom)
+	return q.held[fr.page]<<logPage | uint32(fr.off), uint32(fr.size)
 }
 
 // lend appends the pieces of a frame to out, to be sent by a queue of the same
@@ -631,13 +710,14 @@ func (q *recvQueue) piece(p *packet, i uint32) (page, off, room uint32) {
 // fragments hold.
 func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 	if p.frags == 1 {
-		return append(out, txFrame{addr: q.pool.addr(p.page, uint32(p.off)), size: size, page: q.pool.lendOwn(p.page)})
+		return append(out, q.lendWhole(p, size))
 	}
+	q.lentAt = q.posted
 	first := len(out)
 	for i := uint32(0); size > 0; i++ {
-		page, off, room := q.piece(p, i)
+		at, room := q.piece(p, i)
 		part := min(size, room)
-		out = append(out, txFrame{addr: q.pool.addr(page, off), size: part, page: q.pool.lendOwn(page), kind: txMore})
+		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), size: part, page: q.pool.lendOwn(at >> logPage), kind: txMore})
 		size -= part
 	}
 	if len(out) > first {
@@ -646,31 +726,35 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 	return out
 }
 
+// lendWhole is lend for a frame in one piece.
+func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
+	q.lentAt = q.posted
+	return txFrame{addr: q.pool.mem.iova + uint64(p.at), size: size, page: q.pool.lendOwn(p.at >> logPage)}
+}
+
 // hold appends one reference for each piece of a frame to out, for a consumer in
 // another goroutine: the bytes stay valid beyond finish until it has given every
 // one to the pool's release. It must take what it wants of packet with it.
 func (q *recvQueue) hold(out []pageRef, p *packet) []pageRef {
-	out = append(out, q.pool.lend(p.page))
-	for i := uint32(1); i < uint32(p.frags); i++ {
-		page, _, _ := q.piece(p, i)
-		out = append(out, q.pool.lend(page))
+	q.lentAt = q.posted
+	for i := range uint32(p.frags) {
+		at, _ := q.piece(p, i)
+		out = append(out, q.pool.lend(at>>logPage))
 	}
 	return out
 }
 
 // roomy is p.b with room to grow up to the end of its fragment.
 func (q *recvQueue) roomy(p *packet) []byte {
-	off := uint32(p.off)
-	end := off + uint32(len(p.b))
+	n := uint32(len(p.b))
+	room := n
 	switch r := q.ring; {
 	case r == nil:
-		_, _, room := q.piece(p, 0)
-		end = off + room
-	case p.frags == 1:
-		stride := uint32(1) << r.layout.logStride
-		end = (end + stride - 1) &^ (stride - 1)
+		_, room = q.piece(p, 0)
+	case p.frags == 1: // the rest of its last stride
+		room += -(p.at + n) & (1<<r.layout.logStride - 1)
 	}
-	return q.pool.bytes(p.page, off, end)[:len(p.b)]
+	return q.pool.cut(p.at, room)[:n]
 }
 
 // fragment returns part i of a frame; part 0 is p.b.
@@ -680,10 +764,10 @@ func (q *recvQueue) fragment(p *packet, i uint8) []byte {
 	}
 	left := p.size - uint32(len(p.b))
 	for f := uint8(1); ; f++ {
-		page, off, room := q.piece(p, uint32(f))
+		at, room := q.piece(p, uint32(f))
 		part := min(left, room)
 		if f == i {
-			return q.pool.bytes(page, off, off+part)
+			return q.pool.cut(at, part)
 		}
 		left -= part
 	}
@@ -736,7 +820,7 @@ func (q *recvQueue) reset() {
 	}
 	q.minis.next = q.minis.n
 	q.cq.consumed(ci)
-	q.head, q.posted = 0, 0
+	q.head, q.posted, q.lentAt = 0, 0, 0
 	if q.ring != nil {
 		q.ring.reset()
 	}

@@ -10,6 +10,10 @@ package main
 //	filter table (own MAC | broadcast | multicast | all) -> spread table
 //	(fragment? protocol? IP version?) -> TIR (which fields to hash) -> RQT -> RQ
 //
+// Where control traffic is set apart, a table of what that is stands between the
+// two and leads to a receive queue of its own, as does what is not IP at all. A
+// flood of it then costs its own queue's buffers and time, not those of the rest.
+//
 // What the filter does not let through is dropped by the device and counted
 // there (rx_steer_missed_packets).
 
@@ -60,6 +64,72 @@ var spreadGroups = []struct{ version, proto, frag bool }{
 	{},
 }
 
+// trapRule is a kind of control traffic. Rules of one group look at the same bits.
+type trapRule struct {
+	name    string
+	group   int
+	version uint8 // of IP, 0 for any; then protocol and ports count too
+	sport   uint16
+	dport   uint16
+	ether   uint16
+	bridge  bool // to the addresses that no bridge forwards
+}
+
+const (
+	portBGP = 179
+	ethLLDP = 0x88cc
+	ethSlow = 0x8809 // slow protocols: LACP, OAM
+)
+
+// trapRules are what is set apart: link-local control by EtherType and by address
+// (IEEE 802.1D, table 7-10), and BGP in both directions (RFC 4271).
+var trapRules = []trapRule{
+	{name: "LLDP", group: 0, ether: ethLLDP},
+	{name: "slow protocols", group: 0, ether: ethSlow},
+	{name: "bridge control", group: 1, bridge: true},
+	{name: "BGP to a speaker, IPv4", group: 2, version: 4, dport: portBGP},
+	{name: "BGP to a speaker, IPv6", group: 2, version: 6, dport: portBGP},
+	{name: "BGP from a speaker, IPv4", group: 3, version: 4, sport: portBGP},
+	{name: "BGP from a speaker, IPv6", group: 3, version: 6, sport: portBGP},
+}
+
+// match returns mask and value of a rule.
+func (r trapRule) match(byVersion bool) (mask, value []byte) {
+	mask, value = make([]byte, matchOuter.n), make([]byte, matchOuter.n)
+	switch {
+	case r.ether != 0:
+		l2l4Ethertype.set(mask, 0xffff)
+		l2l4Ethertype.set(value, uint32(r.ether))
+	case r.bridge: // 01:80:c2:00:00:00 to 0f
+		copy(mask, macMatch([6]byte{255, 255, 255, 255, 255, 0xf0}))
+		copy(value, macMatch([6]byte{0x01, 0x80, 0xc2}))
+	default:
+		matchVersion(mask, value, r.version, byVersion)
+		l2l4IpProtocol.set(mask, 0xff)
+		l2l4IpProtocol.set(value, ipTCP)
+		if r.sport != 0 {
+			l2l4TcpSport.set(mask, 0xffff)
+			l2l4TcpSport.set(value, uint32(r.sport))
+		} else {
+			l2l4TcpDport.set(mask, 0xffff)
+			l2l4TcpDport.set(value, uint32(r.dport))
+		}
+	}
+	return mask, value
+}
+
+// matchVersion sets mask and value for an IP version. A device that cannot match
+// that is shown the EtherType instead.
+func matchVersion(mask, value []byte, version uint8, byVersion bool) {
+	if byVersion {
+		l2l4IpVersion.set(mask, 0xf)
+		l2l4IpVersion.set(value, uint32(version))
+		return
+	}
+	l2l4Ethertype.set(mask, 0xffff)
+	l2l4Ethertype.set(value, map[uint8]uint32{4: ethIPv4, 6: ethIPv6}[version])
+}
+
 // symmetricKey makes the Toeplitz hash the same for both directions of a
 // connection, on every device: the key repeats every 16 bits, so that swapping
 // source and destination changes nothing (Woo and Park, 2012).
@@ -75,6 +145,7 @@ type steering struct {
 	fw     firmware
 	filter uint32 // the first table
 	spread uint32
+	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
 	next   uint32 // free entry of the address group
@@ -87,21 +158,27 @@ const (
 	filterAll    = 1<<filterLog - 1 // the one catch-all entry
 	filterUnused = ^uint32(0)
 	spreadLog    = 4
+	trapLog      = 4
 	filterLevel  = 0
-	spreadLevel  = 1
+	trapLevel    = 1
+	spreadLevel  = 2
 )
 
-// matchFor returns mask and value of a class in the spread table. A device that
-// cannot match the IP version is shown the EtherType instead.
+// spreadTo says which receive queues packets go to.
+type spreadTo struct {
+	td      uint32
+	rqns    []uint32 // spread over by hash
+	rqtSize int
+	trap    bool // control traffic goes to trapRQ
+	trapRQ  uint32
+}
+
+// matchFor returns mask and value of a class in the spread table.
 func matchFor(c rssClass, byVersion bool) (mask, value []byte) {
 	mask, value = make([]byte, matchOuter.n), make([]byte, matchOuter.n)
 	g := spreadGroups[c.group]
-	if g.version && byVersion {
-		l2l4IpVersion.set(mask, 0xf)
-		l2l4IpVersion.set(value, uint32(c.version))
-	} else if g.version {
-		l2l4Ethertype.set(mask, 0xffff)
-		l2l4Ethertype.set(value, map[uint8]uint32{4: ethIPv4, 6: ethIPv6}[c.version])
+	if g.version {
+		matchVersion(mask, value, c.version, byVersion)
 	}
 	if g.proto {
 		l2l4IpProtocol.set(mask, 0xff)
@@ -123,11 +200,11 @@ func queueSpread(rqns []uint32, n int) []uint32 {
 	return out
 }
 
-// newSteering builds TIRs and tables in front of receive queues rqns and makes
-// the filter the root. Nothing passes the filter yet: see setFilter.
-func newSteering(fw firmware, c caps, td uint32, rqns []uint32, rqtSize int, mac [6]byte, u *undo) (*steering, error) {
+// newSteering builds TIRs and tables in front of receive queues and makes the
+// filter the root. Nothing passes the filter yet: see setFilter.
+func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steering, error) {
 	s := &steering{fw: fw, mac: mac}
-	rqt, err := fw.createRQT(queueSpread(rqns, rqtSize))
+	rqt, err := fw.createRQT(queueSpread(to.rqns, to.rqtSize))
 	if err != nil {
 		return nil, fmt.Errorf("indirection table: %w", err)
 	}
@@ -136,8 +213,21 @@ func newSteering(fw firmware, c caps, td uint32, rqns []uint32, rqtSize int, mac
 		return nil, fmt.Errorf("spread table: %w", err)
 	}
 	u.add("spread table", func() error { return fw.destroyFlowTable(s.spread) })
-	if err := s.addClasses(c, td, rqt, u); err != nil {
+	trap := noTIR
+	if to.trap {
+		if trap, err = fw.createDirectTIR(to.td, to.trapRQ); err != nil {
+			return nil, fmt.Errorf("TIR for control traffic: %w", err)
+		}
+		u.add("TIR", func() error { return fw.destroy(opDestroyTIR, trap) })
+	}
+	if err := s.addClasses(c, to.td, rqt, trap, u); err != nil {
 		return nil, err
+	}
+	s.first = s.spread
+	if to.trap {
+		if err := s.addTrap(c, trap, u); err != nil {
+			return nil, fmt.Errorf("control traffic: %w", err)
+		}
 	}
 	if s.filter, err = fw.createFlowTable(filterLevel, filterLog, 0); err != nil {
 		return nil, fmt.Errorf("filter table: %w", err)
@@ -154,18 +244,64 @@ func newSteering(fw firmware, c caps, td uint32, rqns []uint32, rqtSize int, mac
 	return s, nil
 }
 
-// addClasses creates a TIR, and a rule that leads to it, for every class.
-func (s *steering) addClasses(c caps, td, rqt uint32, u *undo) error {
+// noTIR is where nothing is set apart.
+const noTIR = ^uint32(0)
+
+// addTrap builds the table that leads control traffic to a TIR and all else to the
+// spread table.
+func (s *steering) addTrap(c caps, tir uint32, u *undo) (err error) {
+	if s.first, err = s.fw.createFlowTable(trapLevel, trapLog, 0); err != nil {
+		return err
+	}
+	u.add("table of control traffic", func() error { return s.fw.destroyFlowTable(s.first) })
+	group, last := uint32(0), -1
+	for i, r := range trapRules {
+		mask, value := r.match(c.outerVer)
+		if r.group != last {
+			end := i
+			for end+1 < len(trapRules) && trapRules[end+1].group == r.group {
+				end++
+			}
+			if group, err = s.addGroup(s.first, uint32(i), uint32(end), mask, u); err != nil {
+				return fmt.Errorf("rules for %s: %w", r.name, err)
+			}
+			last = r.group
+		}
+		if err := s.addRule(s.first, group, uint32(i), value, destTIR, tir, u); err != nil {
+			return fmt.Errorf("rule for %s: %w", r.name, err)
+		}
+	}
+	all := uint32(len(trapRules))
+	if group, err = s.addGroup(s.first, all, all, nil, u); err != nil {
+		return err
+	}
+	return s.addRule(s.first, group, all, make([]byte, matchOuter.n), destTable, s.spread, u)
+}
+
+// addRule writes a rule that undo takes back.
+func (s *steering) addRule(table, group, index uint32, value []byte, destType, dest uint32, u *undo) error {
+	if err := s.fw.setFlowEntry(table, group, index, value, destType, dest); err != nil {
+		return err
+	}
+	u.add("rule", func() error { return s.fw.deleteFlowEntry(table, index) })
+	return nil
+}
+
+// addClasses creates a TIR, and a rule that leads to it, for every class. What is
+// not IP goes to trap where there is one.
+func (s *steering) addClasses(c caps, td, rqt, trap uint32, u *undo) error {
 	group, last := uint32(0), -1
 	for i, class := range rssClasses {
 		if class.frag && !c.outerFrag {
 			continue
 		}
-		tir, err := s.fw.createTIR(td, rqt, class.hash, symmetricKey[:], false)
-		if err != nil {
-			return fmt.Errorf("TIR for %s: %w", class.name, err)
+		tir, err := trap, error(nil)
+		if tir == noTIR || class.group != len(spreadGroups)-1 {
+			if tir, err = s.fw.createTIR(td, rqt, class.hash, symmetricKey[:], false); err != nil {
+				return fmt.Errorf("TIR for %s: %w", class.name, err)
+			}
+			u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
 		}
-		u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
 		mask, value := matchFor(class, c.outerVer)
 		if class.group != last {
 			end := i
@@ -177,10 +313,9 @@ func (s *steering) addClasses(c caps, td, rqt uint32, u *undo) error {
 			}
 			last = class.group
 		}
-		if err := s.fw.setFlowEntry(s.spread, group, uint32(i), value, destTIR, tir); err != nil {
+		if err := s.addRule(s.spread, group, uint32(i), value, destTIR, tir, u); err != nil {
 			return fmt.Errorf("rule for %s: %w", class.name, err)
 		}
-		u.add("rule", func() error { return s.fw.deleteFlowEntry(s.spread, uint32(i)) })
 	}
 	return nil
 }
@@ -246,7 +381,7 @@ func (s *steering) setFilter(promisc bool, u *undo) error {
 		if !r.on {
 			continue
 		}
-		if err := s.fw.setFlowEntry(s.filter, s.groups[r.group], r.index, macMatch(r.mac), destTable, s.spread); err != nil {
+		if err := s.fw.setFlowEntry(s.filter, s.groups[r.group], r.index, macMatch(r.mac), destTable, s.first); err != nil {
 			return fmt.Errorf("filter for %s: %w", r.what, err)
 		}
 		u.add("filter for "+r.what, func() error { return s.fw.deleteFlowEntry(s.filter, r.index) })

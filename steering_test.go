@@ -232,9 +232,8 @@ func received(t *testing.T, profile string, w wishes, frames [][]byte, wait int)
 // flowKind is one kind of traffic in which the two directions must meet.
 type flowKind struct {
 	name string
-	// packet builds one direction; frag is nil for a whole packet.
+	// build makes a frame of one direction around body.
 	build func(src, dst []byte, sport, dport uint16, body []byte) []byte
-	v6    bool
 }
 
 func ip4Between(src, dst []byte, proto uint8, frag uint16, body []byte) []byte {
@@ -265,31 +264,31 @@ const moreFragments = 0x2000
 var flowKinds = []flowKind{
 	{"tcp4", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip4Between(s, d, ipTCP, 0, tcpSegment(sp, dp, 1, 0x10, b))
-	}, false},
+	}},
 	{"udp4", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip4Between(s, d, ipUDP, 0, udpDatagram(sp, dp, b))
-	}, false},
+	}},
 	{"tcp6", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip6Between(s, d, ipTCP, tcpSegment(sp, dp, 1, 0x10, b))
-	}, true},
+	}},
 	{"udp6", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip6Between(s, d, ipUDP, udpDatagram(sp, dp, b))
-	}, true},
+	}},
 	{"icmp4", func(s, d []byte, _, _ uint16, b []byte) []byte {
 		return ip4Between(s, d, 1, 0, append([]byte{8, 0, 0, 0, 0, 0, 0, 0}, b...))
-	}, false},
+	}},
 	{"first fragment of udp4", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip4Between(s, d, ipUDP, moreFragments, udpDatagram(sp, dp, b))
-	}, false},
+	}},
 	{"later fragment of udp4", func(s, d []byte, _, _ uint16, b []byte) []byte {
 		return ip4Between(s, d, ipUDP, 185, b)
-	}, false},
+	}},
 	{"first fragment of udp6", func(s, d []byte, sp, dp uint16, b []byte) []byte {
 		return ip6Between(s, d, 44, ip6Fragment(ipUDP, 0, true, udpDatagram(sp, dp, b)))
-	}, true},
+	}},
 	{"later fragment of udp6", func(s, d []byte, _, _ uint16, b []byte) []byte {
 		return ip6Between(s, d, 44, ip6Fragment(ipUDP, 1480, false, b))
-	}, true},
+	}},
 }
 
 // numberedBody fills a packet up beyond the least frame and ends in a number.

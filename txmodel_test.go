@@ -98,7 +98,7 @@ type softFrame struct {
 // that leaves; padding goes up to 60 bytes.
 type softNIC struct {
 	wire    *recordWire
-	longest int // frame
+	longest int    // frame
 	lost    uint64 // longer than that
 	scratch []byte
 }

@@ -149,6 +149,7 @@ type sendQueue struct {
 	sizes  sizeRange
 	maxLSO uint32   // bytes of the largest frame to cut; 0 is none
 	failed bool     // an error completion was seen; the queue waits for recovery
+	dead   bool     // recovery failed: the device may still own what was posted
 	cause  cqeError // of that
 	seen   uint32   // completions at the last look of stalled
 	since  time.Time
@@ -202,6 +203,10 @@ const l2Inline = etherHeader + vlanTag
 // ring took; the caller keeps the rest. A frame that is not fit to send is
 // counted as dropped and its page given back.
 func (q *sendQueue) send(frames []txFrame) (took int) {
+	if q.dead {
+		q.dropAll(frames)
+		return len(frames)
+	}
 	from := q.pi
 	for took < len(frames) {
 		n := 0
@@ -257,16 +262,23 @@ func pieces(frames []txFrame) int {
 // room is how many frames in one piece fit at least: a frame takes a block, or
 // where headers must be inlined up to as many as the longest of them do.
 func (q *sendQueue) room() int {
-	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 2, inlineIP: 4, inlineTCP: 4}[q.inline&3]
+	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
 }
 
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
-	rest := frames[q.send(frames):]
-	for len(rest) > 0 {
-		n := max(pieces(rest), 1)
-		q.drop(rest[:n])
-		rest = rest[n:]
+	q.dropAll(frames[q.send(frames):])
+}
+
+// dropAll drops frames one by one, so that each is counted.
+func (q *sendQueue) dropAll(frames []txFrame) {
+	for len(frames) > 0 {
+		n := pieces(frames)
+		if n == 0 {
+			n = len(frames)
+		}
+		q.drop(frames[:n])
+		frames = frames[n:]
 	}
 }
 
@@ -289,12 +301,13 @@ func (q *sendQueue) session(frames []txFrame) int {
 	frames = frames[:min(k, int(min(blocks*segsPerBlock-2, q.limit)))]
 	var n, used int
 	var bytes uint32
+	sizes := q.sizes.with(frames[0].eseg)
 	if q.small.most > 0 {
 		var inlined int
-		n, used, inlined, bytes = q.small.fill(w[2:][:min(blocks*segsPerBlock-2, q.limit)], q.refs[q.fhead&q.fmask:], frames, q.sizes)
+		n, used, inlined, bytes = q.small.fill(w[2:][:min(blocks*segsPerBlock-2, q.limit)], q.refs[q.fhead&q.fmask:], frames, sizes)
 		q.tally.inlined += uint64(inlined)
 	} else {
-		n, bytes = fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey, q.sizes)
+		n, bytes = fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey, sizes)
 		used = n
 	}
 	if n == 0 {
@@ -323,7 +336,7 @@ func (q *sendQueue) plain(frames []txFrame) int {
 	wqes := q.wqes[q.pi&q.mask:][:len(frames)]
 	refs := q.refs[q.fhead&q.fmask:][:len(frames)]
 	ctrl, lkey, pi := ctrlSeg(wqeSend, 0, q.n, 3, 0), q.lkey, uint16(q.pi)
-	eseg, sizes := frames[0].eseg, q.sizes
+	eseg, sizes := frames[0].eseg, q.sizes.with(frames[0].eseg)
 	n, bytes := 0, uint64(0)
 	for i := range frames {
 		f := &frames[i]
@@ -364,7 +377,7 @@ func (q *sendQueue) account(eseg seg, n int, bytes uint64) {
 	default:
 		q.tally.csumNone += k
 	}
-	if be64word(eseg.b)&(insertVLAN<<16) != 0 {
+	if tagged(eseg) {
 		q.tally.vlans += k
 	}
 }
@@ -452,9 +465,11 @@ func (q *sendQueue) front(b []byte, frames []txFrame) (front []byte, total uint3
 	header := frames[0].kind.header()
 	mss := uint16(be64word(frames[0].eseg.a))
 	switch {
-	case header == 0 && q.sizes.refuses(total):
+	case header == 0 && q.sizes.with(frames[0].eseg).refuses(total):
 		return nil, 0, false
 	case header > 0 && (header < etherHeader || header >= total || header > maxInline || mss == 0 || total > q.maxLSO):
+		return nil, 0, false
+	case header > 0 && q.sizes.with(frames[0].eseg).refuses(min(total, header+uint32(mss))): // a cut is too long
 		return nil, 0, false
 	case header > 0:
 		front, ok = q.gather(b, frames, header)
@@ -463,6 +478,9 @@ func (q *sendQueue) front(b []byte, frames []txFrame) (front []byte, total uint3
 		return nil, total, true
 	}
 	want := uint32(l2Inline)
+	if tagged(frames[0].eseg) {
+		want = etherHeader // the tag that is put in makes up the rest
+	}
 	if q.inline > inlineL2 {
 		if front, ok = q.gather(b, frames, min(total, maxInline)); !ok {
 			return nil, 0, false
@@ -660,7 +678,7 @@ const txTimeout = 5 * time.Second
 // txTimeout. A queue that is only full of frames that go out slowly has not
 // stalled: its completions come.
 func (q *sendQueue) stalled(now time.Time) bool {
-	if q.mtail == q.mhead {
+	if q.mtail == q.mhead || q.dead {
 		q.since = time.Time{}
 		return false
 	}
@@ -684,13 +702,52 @@ func (q *sendQueue) reset() {
 	}
 	q.tally.cqes += uint64(ci - q.cq.ci)
 	q.cq.consumed(ci)
-	q.tally.dropped += uint64(q.posted - q.left)
+	q.tally.dropped += uint64(q.posted - q.left - q.executed())
 	q.left = q.posted
 	q.giveBack(q.fhead)
 	q.pi, q.ci, q.last, q.mhead, q.mtail = 0, 0, 0, 0, 0
 	q.failed, q.full, q.since = false, false, time.Time{}
 	q.rec.store(recordSQ, 0)
 	q.tally.recovered++
+}
+
+// executed counts the packets that left after the last completion and before the
+// WQE that failed.
+func (q *sendQueue) executed() (n uint32) {
+	end := q.ci + uint32(q.cause.counter-uint16(q.ci))
+	if !q.failed || end-q.ci > q.pi-q.ci {
+		return 0
+	}
+	for at := q.ci; int32(end-at) > 0; {
+		w := q.segs[(at&q.mask)*segsPerBlock:]
+		ds := max(1, uint32(be64word(w[0].a)&maxDS))
+		n += packetsIn(w[:min(ds, uint32(len(w)))])
+		at += (ds + segsPerBlock - 1) / segsPerBlock
+	}
+	return min(n, q.posted-q.left)
+}
+
+// packetsIn is how many packets a WQE of ours stands for.
+func packetsIn(w []seg) (n uint32) {
+	switch opcode := uint8(be64word(w[0].a) >> 32); {
+	case opcode == wqeSend:
+		return 1
+	case opcode == wqeMPSW:
+		for s := 2; s < len(w); n++ {
+			size := uint32(be64word(w[s].a) >> 32)
+			if s++; size&dsInline != 0 {
+				s += int(size&^dsInline+4+segment-1)/segment - 1
+			}
+		}
+	case opcode == wqeLSO:
+		header, payload := int(be64word(w[1].b)>>16&0xffff), uint32(0)
+		for _, d := range w[2+(header-2+segment-1)/segment:] {
+			payload += uint32(be64word(d.a) >> 32)
+		}
+		mss := uint32(uint16(be64word(w[1].a)))
+		return (payload + mss - 1) / mss
+	}
+	return n
 }
 
 // bytesSeg is a segment of 16 bytes as they are, zero behind the end of b.

@@ -815,7 +815,7 @@ func TestToggleSessionsAtFullRate(t *testing.T) {
 // bytes of WQEs one of them took. At the edge of the ring, and of the ring of
 // pages to give back, a burst takes two sessions: sweep goes past it first.
 func (r *sendRig) sweep(size int) (wire [][]byte, wqeBytes float64) {
-	for q := r.q; min(q.mask+1-q.pi&q.mask, q.fmask+1-q.fhead&q.fmask) < 32; {
+	for q := r.q; min(q.mask+1-q.pi&q.mask, q.fmask+1-q.fhead&q.fmask) < 160; {
 		q.send(r.place(txOffload{}, numberedFrame(60, 0)))
 		r.drain()
 	}
@@ -832,34 +832,39 @@ func (r *sendRig) sweep(size int) (wire [][]byte, wqeBytes float64) {
 }
 
 // Every frame size from 64 to 1518 bytes (FCS not counted) leaves the same with
-// sessions and without. What a frame costs in descriptor bytes rises with its
-// size or stays: it falls once at most, where frames become too long to lie in
-// the WQE itself.
+// sessions, with sessions that small frames stand in, and without. What a frame
+// costs in descriptor bytes rises with its size or stays; it falls where frames
+// become too long to stand in the WQE, and nowhere else.
 func TestSizesWithAndWithoutSessions(t *testing.T) {
-	on, off := newSendRig(t, rigConfig{}), newSendRig(t, rigConfig{})
-	off.q.limit = 0
-	falls, last, text := 0, 0.0, ""
+	const small = 200
+	on, in, off := newSendRig(t, rigConfig{}), newSendRig(t, rigConfig{}), newSendRig(t, rigConfig{})
+	on.q.inlineUpTo(0)
+	in.q.inlineUpTo(small)
+	off.q.sessions(false)
+	last, text := 0.0, ""
 	for size := 64; size <= 1518; size++ {
 		a, costOn := on.sweep(size)
-		b, costOff := off.sweep(size)
+		b, costIn := in.sweep(size)
+		c, costOff := off.sweep(size)
 		require.Len(t, a, 32)
-		require.Equal(t, a, b, "%d bytes: frames differ with sessions on and off", size)
 		for k := range a {
 			require.True(t, bytes.Equal(a[k], numberedFrame(size, uint32(k))), "%d bytes, frame %d: %x", size, k, a[k])
 		}
+		require.Equal(t, a, b, "%d bytes: frames differ with small ones in the session", size)
+		require.Equal(t, a, c, "%d bytes: frames differ with sessions on and off", size)
+		require.EqualValues(t, 17, costOn, "%d bytes: a data segment and a share of the rest", size)
 		require.EqualValues(t, 48, costOff, "%d bytes: control, Ethernet and data segment", size)
-		if costOn != last {
-			text += fmt.Sprintf(" %d:%.1f", size, costOn)
+		if costIn != last {
+			text += fmt.Sprintf(" %d:%.1f", size, costIn)
 		}
-		if costOn < last {
-			falls++
-			require.LessOrEqual(t, size, 256, "descriptor bytes by size:%s", text)
+		if size == small+1 {
+			require.EqualValues(t, 17, costIn)
+		} else {
+			require.GreaterOrEqual(t, costIn, last, "descriptor bytes by size:%s", text)
 		}
-		last = costOn
+		last = costIn
 	}
-	require.LessOrEqual(t, falls, 1, "descriptor bytes by size:%s", text)
-	require.LessOrEqual(t, last, 17.8, "descriptor bytes of a frame in a session of 32")
-	t.Logf("descriptor bytes of a frame in a session of 32, from size on:%s; alone: 48", text)
+	t.Logf("descriptor bytes of a frame in bursts of 32: in a session 17, alone 48, standing in the session up to %d bytes, from size on:%s", small, text)
 }
 
 // Frames of ones that are sent at once by a fresh queue arrive as ones: the
@@ -929,6 +934,37 @@ func TestInlineHeaderOverPieces(t *testing.T) {
 			require.Zero(t, r.q.stats.dropped.get())
 		})
 	}
+}
+
+// A frame that does not fit into the last blocks of the ring, or into what a
+// session may hold, is pointed at instead: it is not lost.
+func TestInlineWithoutRoom(t *testing.T) {
+	r := newSendRig(t, rigConfig{ring: minRing})
+	r.q.inlineUpTo(700)
+	for left := uint32(1); left <= 3; left++ {
+		for _, size := range []int{20, 60, 61, 200, 700} {
+			for r.q.mask+1-r.q.pi&r.q.mask != left {
+				f := r.place(txOffload{}, numberedFrame(60, 0))
+				f[0].kind = txAlone
+				require.Equal(t, 1, r.q.send(f))
+				r.drain()
+			}
+			r.wire.forget()
+			want, burst := &recordWire{}, []txFrame(nil)
+			for i := range 5 {
+				b := numberedFrame(size, uint32(i))
+				burst = append(burst, r.place(txOffload{}, b)...)
+				want.Transmit(append(b, make([]byte, max(0, softPadded-size))...))
+			}
+			require.Equal(t, 5, r.q.send(burst))
+			r.drain()
+			_, what := r.wire.firstDifference(want)
+			require.Empty(t, what, "%d bytes, %d blocks before the edge", size, left)
+		}
+	}
+	r.requireHome()
+	r.requireHealthy()
+	require.Zero(t, r.q.stats.dropped.get())
 }
 
 // Devices that want IP or TCP headers in the WQE get them whole, also where a
@@ -1019,9 +1055,6 @@ func TestFullRing(t *testing.T) {
 				r.q.limit = 0
 				for lap := range 3 {
 					promised, sent := r.q.room(), 0
-					if c.profile == "cx4" && !c.o.insert {
-						promised *= 2 // the promise holds for tagged frames too, which take two blocks
-					}
 					frame := r.place(c.o, numberedFrame(100, uint32(lap)))
 					for sent <= ring && r.q.send(frame) == 1 {
 						sent++
@@ -1040,6 +1073,7 @@ func TestFullRing(t *testing.T) {
 				r.requireHome()
 				r.requireHealthy()
 				require.Zero(t, r.q.stats.dropped.get())
+				require.EqualValues(t, 3, r.q.stats.wake.get(), "a full queue wakes once")
 			})
 		}
 	}

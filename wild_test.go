@@ -131,8 +131,8 @@ func TestWildReceiveErrorDescribesTheFrame(t *testing.T) {
 		require.EqualValues(t, 0x20009332, be32word(e.hash))
 		require.EqualValues(t, 0x55, e.hashType)
 		require.EqualValues(t, 0xfbcc, be16word(e.checksum))
-		require.EqualValues(t, 0x07, e.hdsExt, "l2, l3 and l4 are good")
-		require.EqualValues(t, 0x18, e.headers, "TCP over IPv4")
+		require.EqualValues(t, 0x07, uint8(e.info), "l2, l3 and l4 are good")
+		require.EqualValues(t, 0x18, uint8(e.info>>8), "TCP over IPv4")
 		require.EqualValues(t, 0x4a, be32word(e.byteCount))
 		require.EqualValues(t, 0, be16word(e.wqeID))
 	}

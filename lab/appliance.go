@@ -35,7 +35,7 @@ func applianceBoots(ctx context.Context, l *lab) error {
 		}
 	}
 	if err := l.handOver(ctx, replayed[0]); err != nil {
-		return fmt.Errorf("Linux after the appliance: %w", err)
+		return fmt.Errorf("handing over to Linux: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,6 @@ type machine struct {
 	append  string   // more for the kernel's command line
 	kernel  string   // default: the lab's
 	initrd  string   // default: the lab's base image with the agent
-	more    string   // another image of the lab's to put on top
 	files   map[string][]byte
 }
 

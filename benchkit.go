@@ -1,0 +1,167 @@
+package main
+
+// benchkit.go owns how a figure is measured. It measures the same code that runs
+// in the appliance.
+//
+// Driver time is measured apart from the device's: a timed section is 16 bursts
+// of 32 packets of 60 bytes; the device works in the same thread between
+// sections, outside the clock. Rings are warm and the doorbell is a store to
+// cached memory, so no figure says anything about PCIe or DDIO. A figure is the
+// median of several repetitions; those that are compared are measured in turn.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"mlx5d/model"
+)
+
+// figure is one result, a line with -json.
+type figure struct {
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit"`
+	Runs    int     `json:"runs"`
+	Min     float64 `json:"min"`
+	Max     float64 `json:"max"`
+	Against string  `json:"against,omitempty"`
+	Ratio   float64 `json:"ratio,omitempty"`
+}
+
+// benchRuns is how often each figure is measured.
+const benchRuns = 9
+
+const (
+	benchBurst    = 32
+	benchBursts   = 16 // a section
+	benchSections = 1000
+	benchFrame    = 60
+	benchPackets  = benchBurst * benchBursts * benchSections
+)
+
+// summarize makes a figure of several measurements: their median.
+func summarize(name, unit string, values []float64) figure {
+	v := slices.Sorted(slices.Values(values))
+	return figure{Name: name, Value: v[len(v)/2], Unit: unit, Runs: len(v), Min: v[0], Max: v[len(v)-1]}
+}
+
+// against adds the ratio to another figure of the same run.
+func (f figure) against(o figure) figure {
+	f.Against = o.Name
+	if o.Value != 0 {
+		f.Ratio = f.Value / o.Value
+	}
+	return f
+}
+
+// benchRig is a NIC whose device works only when told to.
+type benchRig struct {
+	dev *emulatedDevice
+	nic *nic
+	u   undo
+}
+
+// newBenchRig opens a NIC with one queue and stops the device's goroutine.
+func newBenchRig(profile, wire string) (*benchRig, error) {
+	return newBenchRigFor(profile, wire, wishes{queues: 1, promisc: true})
+}
+
+// newBenchRigFor is newBenchRig for a NIC with other wishes.
+func newBenchRigFor(profile, wire string, want wishes) (*benchRig, error) {
+	w, err := model.ParseWire(wire)
+	if err != nil {
+		return nil, err
+	}
+	return newBenchRigOn(profile, w, want)
+}
+
+// newBenchRigOn is newBenchRigFor with a wire of the caller's making.
+func newBenchRigOn(profile string, w model.Wire, want wishes) (r *benchRig, err error) {
+	r = &benchRig{}
+	if r.dev, err = openEmulated(model.Config{Profile: profile, Wire: w}); err != nil {
+		return nil, err
+	}
+	r.u.add("device", r.dev.close)
+	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{wishes: want, cpus: 1})
+	if err != nil {
+		return nil, errors.Join(err, r.u.run())
+	}
+	r.u.add("NIC", r.nic.close)
+	r.dev.pause()
+	r.u.add("device's goroutine", func() error { r.dev.resume(); return nil })
+	return r, nil
+}
+
+func (r *benchRig) close() error { return r.u.run() }
+
+// settle lets the device do all there is to do.
+func (r *benchRig) settle() {
+	for r.dev.m.Step() {
+	}
+}
+
+// benchChild is set in a process that only repeats one section for a tool that
+// counts its instructions: NAME:SECTIONS.
+const benchChild = "MLX5D_BENCH_SECTIONS"
+
+// instructionFigures counts instructions with valgrind's callgrind, as the
+// difference of two fixed counts of sections. Without valgrind there are none.
+func instructionFigures(names ...string) (out []figure, err error) {
+	if _, err := exec.LookPath("valgrind"); err != nil {
+		return nil, nil
+	}
+	for _, name := range names {
+		few, err := countInstructions(name, 20)
+		if err != nil {
+			return nil, err
+		}
+		many, err := countInstructions(name, 120)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, summarize(name+".instructions", "per packet", []float64{(many - few) / (100 * benchBurst * benchBursts)}))
+	}
+	return out, nil
+}
+
+// countInstructions runs ourselves under callgrind, counting inside section only.
+func countInstructions(name string, sections int) (float64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "mlx5d-bench")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "out")
+	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+file, "--toggle-collect=main.(*xBench).section", self)
+	// Preemption signals upset callgrind.
+	cmd.Env = append(os.Environ(), benchChild+"="+name+":"+strconv.Itoa(sections), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("callgrind: %w: %s", err, lastLine(b))
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "totals: "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(v), 64)
+		}
+	}
+	return 0, errors.New("callgrind gave no total: the binary has lost its symbols")
+}
+
+func lastLine(b []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}

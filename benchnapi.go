@@ -1,0 +1,307 @@
+package main
+
+// benchnapi.go owns the benchmarks of what is apart from what: firmware commands
+// from received packets, and a wanted flow from a flood of control frames. How
+// figures are made and printed is bench.go's.
+//
+// Command latency is what the caller of a command sees. Both sides have the device
+// run without naps in a goroutine of its own. That goroutine executes commands and
+// moves packets in turns of at most 256 frames, which silicon does side by side,
+// so that under load a command waits for the turn it came into. The figures named
+// host leave that out: they count from the device's answer to the caller's return,
+// which is the part that the host's event handling is answerable for.
+//
+// The rate of the wanted flow counts the time that the loop of its queue takes, in
+// turns measured one after another on one CPU. Each group has a loop of its own;
+// the other group's is outside the clock, as it would be on another CPU.
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"mlx5d/model"
+)
+
+// commandBench measures commands on a NIC with one channel.
+type commandBench struct {
+	*benchRig
+	answered atomic.Int64 // when the device last answered, nanoseconds since begun
+	begun    time.Time
+}
+
+// newCommandBench opens a NIC on wire and lets device and channel run.
+func newCommandBench(wire string) (*commandBench, error) {
+	r, err := newBenchRigFor("cx5", wire, wishes{queues: 1, promisc: true})
+	if err != nil {
+		return nil, err
+	}
+	b := &commandBench{benchRig: r, begun: time.Now()}
+	r.dev.m.SetScript(&model.Script{Answer: func(uint16, []byte) { b.answered.Store(int64(time.Since(b.begun))) }})
+	stop, done := make(chan struct{}), sync.WaitGroup{}
+	done.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				r.dev.m.Step()
+			}
+		}
+	})
+	r.u.add("device's turns", func() error {
+		close(stop)
+		done.Wait()
+		r.dev.resume()
+		return nil
+	})
+	r.nic.start([]handler{dropWork{}}, false, nil)
+	return b, nil
+}
+
+// commandsPerRun is how many commands one repetition times.
+const commandsPerRun = 400
+
+// run times commands that read counters: the whole and the host's part, sorted,
+// in microseconds.
+func (b *commandBench) run() (whole, host []float64, err error) {
+	for range commandsPerRun {
+		start := time.Since(b.begun)
+		if _, err := b.nic.fw.queryVportCounters(); err != nil {
+			return nil, nil, err
+		}
+		end := time.Since(b.begun)
+		whole = append(whole, float64(end-start)/1e3)
+		host = append(host, float64(int64(end)-b.answered.Load())/1e3)
+		time.Sleep(100 * time.Microsecond) // commands are rare
+	}
+	slices.Sort(whole)
+	slices.Sort(host)
+	return whole, host, nil
+}
+
+// commandParts are the figures of one side, by name behind napi.command_latency.
+var commandParts = []struct {
+	name string
+	host bool
+	at   int // of the sorted times
+}{
+	{"p50", false, commandsPerRun / 2},
+	{"p99", false, commandsPerRun * 99 / 100},
+	{"host.p50", true, commandsPerRun / 2},
+	{"host.p99", true, commandsPerRun * 99 / 100},
+}
+
+// benchCommands compares command latency with the receive side saturated and idle.
+func benchCommands() (out []figure, err error) {
+	before := spareThreads(2)
+	defer runtime.GOMAXPROCS(before)
+	var sides [2][][]float64 // idle and busy, by part
+	for i := range sides {
+		sides[i] = make([][]float64, len(commandParts))
+	}
+	for run := range benchRuns + 1 {
+		for i, wire := range []string{"none", "gen:size=64,count=0"} {
+			whole, host, err := commandRun(wire)
+			if err != nil {
+				return nil, err
+			}
+			for p, part := range commandParts {
+				v := whole[part.at]
+				if part.host {
+					v = host[part.at]
+				}
+				if run > 0 { // the first warms up
+					sides[i][p] = append(sides[i][p], v)
+				}
+			}
+		}
+	}
+	for p, part := range commandParts {
+		name := "napi.command_latency." + part.name
+		idle := summarize(name+".idle", "us", sides[0][p])
+		busy := summarize(name+".busy", "us", sides[1][p])
+		ratios := make([]float64, len(sides[0][p]))
+		for i := range ratios {
+			ratios[i] = sides[1][p][i] / sides[0][p][i]
+		}
+		out = append(out, summarize(name, "of idle", ratios), busy.against(idle), idle)
+	}
+	return out, nil
+}
+
+func commandRun(wire string) (whole, host []float64, err error) {
+	b, err := newCommandBench(wire)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	return b.run()
+}
+
+// burstWire gives bursts of two kinds of frames, mixed: a wanted flow and a flood.
+type burstWire struct {
+	frames [2][]byte
+	left   [2]int
+	next   int
+}
+
+// Frames of the two kinds, without FCS: UDP to a server, and LLDP.
+var (
+	wantedFrame = benchFrameOf([]byte{2, 0, 0, 0, 0, 1}, []byte{0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0x66, 0xb3,
+		192, 0, 2, 1, 192, 0, 2, 2, 0x40, 0, 0x40, 1, 0, 26, 0, 0})
+	floodFrame = benchFrameOf([]byte{0x01, 0x80, 0xc2, 0, 0, 0x0e}, []byte{0x88, 0xcc, 2, 7, 4, 2, 0, 0, 0, 0, 2, 4, 2, 7, 'a', 6, 2, 0, 120, 0, 0})
+)
+
+// benchFrameOf is a frame to dst, with what follows the addresses.
+func benchFrameOf(dst, rest []byte) []byte {
+	b := make([]byte, benchFrame)
+	copy(b, dst)
+	copy(b[6:], []byte{2, 0, 0, 0, 0, 2})
+	copy(b[12:], rest)
+	return b
+}
+
+func (w *burstWire) Peek(time.Time) []byte {
+	for range w.left {
+		if w.left[w.next] > 0 {
+			return w.frames[w.next]
+		}
+		w.next ^= 1
+	}
+	return nil
+}
+
+func (w *burstWire) Take() {
+	w.left[w.next]--
+	if w.left[w.next^1] > 0 {
+		w.next ^= 1
+	}
+}
+
+func (w *burstWire) Lossless() bool  { return true }
+func (w *burstWire) Transmit([]byte) {}
+func (w *burstWire) Done() bool      { return false }
+func (w *burstWire) LinkUp() bool    { return true }
+func (w *burstWire) Close() error    { return nil }
+
+// sortWork looks at each frame as far as it takes to tell the wanted from the rest.
+type sortWork struct{ wanted, rest int }
+
+func (w *sortWork) handle(_ *channel, packets []packet) {
+	wanted := 0
+	for i := range packets {
+		if b := packets[i].b; len(b) > etherHeader && be16(b, 12) == ethIPv4 {
+			wanted++
+		}
+	}
+	w.wanted += wanted
+	w.rest += len(packets) - wanted
+}
+
+func (w *sortWork) turn(*channel) int { return 0 }
+func (w *sortWork) idle(*channel)     {}
+
+// groupBench is a NIC whose first channel receives the wanted flow.
+type groupBench struct {
+	*benchRig
+	wire *burstWire
+	work []*sortWork // by channel
+}
+
+// newGroupBench opens a NIC with one queue, and one for control traffic with trap.
+func newGroupBench(trap bool) (*groupBench, error) {
+	b := &groupBench{wire: &burstWire{frames: [2][]byte{wantedFrame, floodFrame}}}
+	var err error
+	b.benchRig, err = newBenchRigOn("cx5", b.wire, wishes{queues: 1, promisc: true, trap: trap})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range b.nic.channels {
+		w := &sortWork{}
+		c.setHandler(w)
+		b.work = append(b.work, w)
+	}
+	return b, nil
+}
+
+// What one section of a group benchmark brings: the flood is twice the flow.
+const (
+	groupWanted   = 256
+	groupFlood    = 512
+	groupSections = 400
+)
+
+// measure returns nanoseconds of the first channel's loop a wanted packet, while so
+// many frames of a flood arrive with each section.
+func (b *groupBench) measure(flood int) (float64, error) {
+	spent, before := time.Duration(0), b.work[0].wanted
+	for range groupSections {
+		b.wire.left = [2]int{groupWanted, flood}
+		b.settle()
+		for _, c := range b.nic.channels[1:] {
+			for c.poll(napiBudget) > 0 {
+			}
+		}
+		b.settle()
+		start := time.Now()
+		for b.nic.channels[0].poll(napiBudget) > 0 {
+		}
+		spent += time.Since(start)
+	}
+	got := b.work[0].wanted - before
+	if want := groupSections * groupWanted; got != want {
+		return 0, fmt.Errorf("%d wanted packets were sent, %d received", want, got)
+	}
+	if len(b.work) > 1 && (b.work[0].rest != 0 || b.work[1].wanted != 0) {
+		return 0, fmt.Errorf("%d frames of the flood and %d wanted ones came to the wrong queue", b.work[0].rest, b.work[1].wanted)
+	}
+	return float64(spent.Nanoseconds()) / float64(got), nil
+}
+
+// benchTrap measures the rate of a wanted flow under a flood, in share of its rate
+// alone: with a queue of its own for the flood, and with one queue for all.
+func benchTrap() (out []figure, err error) {
+	for _, v := range []struct {
+		name string
+		trap bool
+	}{{"napi.wanted_rate", true}, {"napi.wanted_rate.shared", false}} {
+		b, err := newGroupBench(v.trap)
+		if err != nil {
+			return nil, err
+		}
+		var shares []float64
+		for run := range benchRuns + 1 {
+			alone, err := b.measure(0)
+			if err == nil {
+				var flooded float64
+				if flooded, err = b.measure(groupFlood); run > 0 && err == nil {
+					shares = append(shares, alone/flooded)
+				}
+			}
+			if err != nil {
+				return nil, errors.Join(err, b.close())
+			}
+		}
+		if err := b.close(); err != nil {
+			return nil, err
+		}
+		out = append(out, summarize(v.name, "of its rate alone", shares))
+	}
+	out[0] = out[0].against(out[1])
+	return out, nil
+}
+
+// benchNAPI is all of it.
+func benchNAPI() ([]figure, error) {
+	commands, err := benchCommands()
+	if err != nil {
+		return nil, err
+	}
+	rates, err := benchTrap()
+	return append(commands, rates...), err
+}

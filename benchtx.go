@@ -1,0 +1,250 @@
+package main
+
+// benchtx.go owns the benchmarks of the send path: driver time and instructions a
+// packet, what the device fetched, and the share of a bus that it takes.
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"mlx5d/model"
+)
+
+// txBench sends from pages of its own on the rig's send queue.
+type txBench struct {
+	*benchRig
+	q      *sendQueue
+	pool   *pagePool
+	frames []txFrame
+}
+
+// txVariants are the ways to send that are compared: packets a session can hold
+// and bytes of the frames that stand in it.
+var txVariants = map[string]struct {
+	mpw    bool
+	inline int
+}{
+	"tx.mpwqe.on":     {true, 0},
+	"tx.mpwqe.off":    {false, 0},
+	"tx.mpwqe.inline": {true, benchFrame},
+}
+
+// newTxBench prepares a section's frames.
+func newTxBench(variant string) (*txBench, error) {
+	r, err := newBenchRig("cx5", "none")
+	if err != nil {
+		return nil, err
+	}
+	b := &txBench{benchRig: r, q: r.nic.channels[0].tx, frames: make([]txFrame, benchBurst*benchBursts)}
+	if b.pool, err = newPagePool(r.nic.mem, 1, 2*len(b.frames)); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	r.u.add("pages", func() error { b.pool.close(r.nic.mem); return nil })
+	b.q.home(b.pool)
+	v := txVariants[variant]
+	b.q.inlineUpTo(v.inline)
+	b.q.sessions(v.mpw)
+	return b, nil
+}
+
+// load takes a page for every frame of a section, while those of the section
+// before are still out.
+func (b *txBench) load() error {
+	for i := range b.frames {
+		n, ok := b.pool.take()
+		if !ok {
+			return errors.New("a page did not come back")
+		}
+		ref := b.pool.lendOwn(n)
+		b.pool.giveBack(n)
+		b.frames[i] = txFrame{addr: b.pool.addr(n, 0), size: benchFrame, page: ref}
+	}
+	return nil
+}
+
+// section is what is timed: bursts are posted, and the completions of the
+// section before are taken and its pages given back.
+//
+//go:noinline
+func (b *txBench) section() {
+	for i := 0; i < len(b.frames); i += benchBurst {
+		b.q.complete(napiBudget)
+		b.q.send(b.frames[i : i+benchBurst])
+	}
+}
+
+// drain ends a section: the device sends, and what is left to complete is.
+func (b *txBench) drain() {
+	b.settle()
+	for b.q.complete(napiBudget) > 0 {
+	}
+}
+
+// measure returns nanoseconds a packet over so many sections.
+func (b *txBench) measure(sections int) (float64, error) {
+	before := b.q.stats.packets.get()
+	spent := time.Duration(0)
+	for range sections {
+		if err := b.load(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		b.section()
+		spent += time.Since(start)
+		b.settle()
+	}
+	b.drain()
+	b.q.publish()
+	packets := uint64(sections * len(b.frames))
+	if got := b.q.stats.packets.get() - before; got != packets {
+		return 0, fmt.Errorf("%d packets posted, %d counted", packets, got)
+	}
+	return float64(spent.Nanoseconds()) / float64(packets), nil
+}
+
+// benchTX measures the send path in its variants, in turn.
+func benchTX() ([]figure, error) {
+	names := []string{"tx.mpwqe.on", "tx.mpwqe.off", "tx.mpwqe.inline"}
+	var rigs []*txBench
+	for _, name := range names {
+		b, err := newTxBench(name)
+		if err != nil {
+			return nil, err
+		}
+		defer b.close()
+		rigs = append(rigs, b)
+	}
+	ns := make([][]float64, len(rigs))
+	var allocs []float64
+	for run := range benchRuns + 1 {
+		for i, b := range rigs {
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			v, err := b.measure(benchSections)
+			if err != nil {
+				return nil, err
+			}
+			runtime.ReadMemStats(&m1)
+			if run > 0 { // the first warms up
+				ns[i] = append(ns[i], v)
+				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
+			}
+		}
+	}
+	off := summarize(names[1], "ns/packet", ns[1])
+	out := []figure{summarize(names[0], "ns/packet", ns[0]).against(off), off, summarize(names[2], "ns/packet", ns[2]).against(off),
+		summarize("tx.allocs", "allocs/packet", allocs)}
+	out = append(out, wireFigures(rigs[0], rigs[1])...)
+	e2e, err := endToEnd(out[0])
+	if err != nil {
+		return nil, err
+	}
+	counted, err := instructionFigures(names...)
+	return append(append(out, e2e...), counted...), err
+}
+
+// endToEnd runs mode txonly with the model on the other core. What it costs more
+// than the driver alone is the model's share.
+func endToEnd(driver figure) ([]figure, error) {
+	var ns []float64
+	for range benchRuns {
+		v, err := endToEndRun()
+		if err != nil {
+			return nil, err
+		}
+		ns = append(ns, v)
+	}
+	f := summarize("tx.e2e", "ns/packet", ns)
+	return []figure{f, summarize("tx.e2e.model_share", "of the time", []float64{1 - min(driver.Value/f.Value, 1)})}, nil
+}
+
+// endToEndRun sends for a fixed time and returns nanoseconds a packet that left.
+func endToEndRun() (ns float64, err error) {
+	const packets = 2_000_000
+	r, err := newBenchRig("cx5", "none")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	r.dev.resume()
+	c := r.nic.channels[0]
+	w, ok := newSendWork(c, [6]byte(r.nic.mac), benchFrame, func(n int) int { return n })
+	if !ok {
+		return 0, errors.New("no page to send from")
+	}
+	start := time.Now()
+	r.nic.start([]handler{w}, true, nil)
+	for c.tx.stats.packets.get() < packets {
+		time.Sleep(time.Millisecond)
+	}
+	spent := time.Since(start)
+	sent := c.tx.stats.packets.get()
+	r.nic.stop()
+	return float64(spent.Nanoseconds()) / float64(sent), nil
+}
+
+// wireFigures are what the device counted of the two queues.
+func wireFigures(on, off *txBench) []figure {
+	s := [2]model.SQStats{on.dev.m.Stats().SQ, off.dev.m.Stats().SQ}
+	per := func(n, d uint64) []float64 { return []float64{float64(n) / float64(d)} }
+	return []figure{
+		summarize("tx.wqe_bytes.on", "bytes/packet", per(s[0].WQEBytes, s[0].Packets)),
+		summarize("tx.wqe_bytes.off", "bytes/packet", per(s[1].WQEBytes, s[1].Packets)),
+		summarize("tx.ring_bytes.on", "bytes/packet", per(s[0].RingBytes, s[0].Packets)),
+		summarize("tx.ring_bytes.off", "bytes/packet", per(s[1].RingBytes, s[1].Packets)),
+		summarize("tx.doorbells_per_packet", "doorbells", per(on.q.stats.doorbell.get(), on.q.stats.packets.get())),
+	}
+}
+
+// pciRates are the packet rates of the published figures for each link, of
+// 64-byte packets: Linux mlx5e on ConnectX-5 without its multi-packet WQEs and
+// with them. Generation 4 has no published figure; it gets generation 3's rate.
+var pciRates = map[string]float64{"gen2": 36.864e6, "gen3": 56.064e6, "gen4": 56.064e6}
+
+// benchPCI turns what the device counted on its bus into the share of a link
+// that sending takes, towards the device.
+func benchPCI() (out []figure, err error) {
+	for _, variant := range []string{"off", "on", "inline"} {
+		b, err := newTxBench("tx.mpwqe." + variant)
+		if err != nil {
+			return nil, err
+		}
+		load, err := b.pciLoad()
+		if again := b.close(); err == nil {
+			err = again
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range model.PCILinks {
+			name := "pci." + l.Name + "." + variant
+			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRates[l.Name])}),
+				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRates[l.Name])}))
+		}
+		out = append(out, summarize("pci.bytes."+variant, "bytes inbound", []float64{load.In}))
+	}
+	return out, nil
+}
+
+// pciLoad is what a packet puts on the link, in bursts that the device takes one
+// by one.
+func (b *txBench) pciLoad() (model.PCILoad, error) {
+	const rounds = 8
+	before := b.dev.m.PCI()
+	for range rounds {
+		if err := b.load(); err != nil {
+			return model.PCILoad{}, err
+		}
+		for i := 0; i < len(b.frames); i += benchBurst {
+			b.q.send(b.frames[i : i+benchBurst])
+			b.settle()
+			b.q.complete(napiBudget)
+		}
+	}
+	counts := b.dev.m.PCI().Sub(before)
+	load := counts.Load()
+	packets := float64(rounds * len(b.frames))
+	return model.PCILoad{In: load.In / packets, Out: load.Out / packets}, nil
+}

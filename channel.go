@@ -1,0 +1,201 @@
+package main
+
+// channel.go owns the turn of a channel: in which order its queues are looked at,
+// when its counters are published, and how a queue that failed is set up anew. It
+// does not own when a turn is taken (napi.go), nor what stands in the queues
+// (rxpath.go, txpath.go), nor how they came to be (nic.go).
+// Manual: chapters Receive Queue, Send Queue (states).
+
+import (
+	"fmt"
+	"time"
+)
+
+// poll is one turn of a channel: completions, handler, refill.
+func (c *channel) poll(budget int) int {
+	if want := c.want.Load(); want != c.have {
+		c.takeOver(want)
+	}
+	done := c.complete(c.n, c.tx, budget)
+	if c.forward != nil {
+		done += c.complete(c.peer, c.forward, budget)
+	}
+	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
+	if c.turns++; c.turns%publishTurns == 0 {
+		c.publish()
+	}
+	return done
+}
+
+// receive is the receive side of a turn.
+func (c *channel) receive(budget int) (done int) {
+	switch {
+	case c.drops:
+		done = c.rx.drop(budget)
+	default:
+		if c.direct != nil {
+			done = c.direct.receive(c, budget)
+		}
+		packets, n := c.rx.poll(budget - done)
+		if done += n; len(packets) > 0 {
+			c.handler.handle(c, packets)
+		}
+	}
+	if c.rx.failed {
+		c.n.recoverRX(c)
+	} else if done > 0 || c.rx.waits() { // pages may have come home since
+		c.rx.finish()
+	}
+	return done
+}
+
+// sendQueues are those that the channel's goroutine owns.
+func (c *channel) sendQueues() []*sendQueue {
+	if c.forward == nil {
+		return []*sendQueue{c.tx}
+	}
+	return []*sendQueue{c.tx, c.forward}
+}
+
+// complete takes the completions of n's send queue q and recovers it from errors.
+func (c *channel) complete(n *nic, q *sendQueue, budget int) int {
+	done := q.complete(budget)
+	if q.failed {
+		n.recoverTX(q, q.cause.Error())
+	}
+	return done
+}
+
+// publishTurns is how many polls may pass before others see what was counted.
+const publishTurns = 16
+
+// publish makes the channel's counters visible and looks for a stalled queue.
+func (c *channel) publish() {
+	c.report()
+	c.rx.publish()
+	c.n.watchTX(c.tx)
+	if c.forward != nil {
+		c.peer.watchTX(c.forward)
+	}
+}
+
+// watchTX publishes a send queue's counters and recovers it when it has stalled.
+func (n *nic) watchTX(q *sendQueue) {
+	q.publish()
+	if q.stalled(time.Now()) {
+		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
+	}
+}
+
+// pending reports whether a queue of another NIC owes completions, or the receive
+// ring waits for pages to come home: neither wakes this channel.
+func (c *channel) pending() bool {
+	return c.rx.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead
+}
+
+// load is what has been received, as last published.
+func (c *channel) load() (packets, bytes uint64) {
+	return c.rx.stats.packets.get(), c.rx.stats.bytes.get()
+}
+
+func (c *channel) arm() {
+	c.rx.cq.arm()
+	if c.ico != nil {
+		c.ico.cq.arm()
+	}
+	c.tx.cq.arm()
+}
+
+func (c *channel) idle() {
+	c.publish()
+	c.handler.idle(c)
+}
+
+// recoverTX resets a send queue: error state, reset, ready. It runs in the
+// goroutine that owns the queue; no other queue is touched.
+func (n *nic) recoverTX(q *sendQueue, why string) {
+	if err := n.resetSQ(q); err != nil {
+		q.failed, q.dead = false, true
+		n.notify("send queue %#x: %s: cannot be reset and sends no more: %v", q.n, why, err)
+		return
+	}
+	q.reset()
+	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
+		q.dead = true
+		n.notify("send queue %#x: %s: was reset but does not become ready: %v", q.n, why, err)
+		return
+	}
+	n.notify("send queue %#x: %s: reset", q.n, why)
+}
+
+// resetSQ takes a send queue to the reset state from whichever it is in.
+func (n *nic) resetSQ(q *sendQueue) error { return n.resetSend(q.n) }
+
+// resetSend is resetSQ by number.
+func (n *nic) resetSend(sqn uint32) error {
+	state, err := n.fw.querySQ(sqn)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifySQ(sqn, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		return n.fw.modifySQ(sqn, queueError, queueReset)
+	}
+	return nil
+}
+
+// recoverRX resets a receive queue and fills it anew: error state, reset, ready.
+// It runs in the goroutine that owns the queue, after the handler is done with
+// what came before the error. A queue that fails again at once waits a while.
+func (n *nic) recoverRX(c *channel) {
+	q := c.rx
+	if !q.recoverable(time.Now()) {
+		return
+	}
+	why := q.cause
+	err := n.resetRX(c)
+	if err == nil {
+		err = n.readyRX(q)
+	}
+	if err != nil {
+		q.failed = true
+		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
+		return
+	}
+	n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
+}
+
+// resetRX takes channel c's receive queue to the reset state from whichever it is
+// in, and with it the queue that fills it when that is what failed.
+func (n *nic) resetRX(c *channel) error {
+	q := c.rx
+	state, err := n.fw.queryRQ(q.n)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifyRQ(q.n, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		if err := n.fw.modifyRQ(q.n, queueError, queueReset); err != nil {
+			return err
+		}
+	}
+	q.reset()
+	if c.ico == nil || !c.ico.failed {
+		return nil
+	}
+	if err := n.resetSend(c.ico.n); err != nil {
+		return err
+	}
+	c.ico.reset()
+	return n.fw.modifySQ(c.ico.n, queueReset, queueReady)
+}
