@@ -34,7 +34,7 @@ var rxVariants = []struct {
 	{"rx.drop.legacy", "gen:size=64,count=0", wishes{}, dropHandlerOf},
 	{"rx.drop.striding", "gen:size=64,count=0", wishes{rxStriding: true}, dropHandlerOf},
 	{"rx.drop.compressed", "gen:size=64,count=0,flows=1", wishes{rxCompress: true}, dropHandlerOf},
-	{"rx.l2fwd", "gen:size=64,count=0", wishes{noInline: true}, func() handler { return newForwardWork() }},
+	{"rx.l2fwd", "gen:size=64,count=0", wishes{}, func() handler { return newForwardWork() }},
 }
 
 func dropHandlerOf() handler { return dropWork{} }

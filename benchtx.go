@@ -175,7 +175,7 @@ func endToEndRun() (ns float64, err error) {
 		return 0, errors.New("no page to send from")
 	}
 	start := time.Now()
-	r.nic.start([]handler{w}, true, nil)
+	r.nic.start([]handler{w}, false, nil)
 	for c.tx.stats.packets.get() < packets {
 		time.Sleep(time.Millisecond)
 	}

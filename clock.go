@@ -33,6 +33,7 @@ const (
 	clockPeriod = time.Second
 	clockReads  = 8                      // of which the best is taken
 	clockGap    = 150 * time.Microsecond // between two of them
+	clockWidth  = 2000                   // nanoseconds that a reading may take longer than others
 
 	clockJump   = 10 * time.Millisecond // farther off is no drift: the clock was set
 	clockDoubt  = 2                     // samples in a row that must say so
@@ -90,6 +91,7 @@ func realTime(v uint64) int64 { return int64(v>>32)*1e9 + int64(uint32(v)) }
 type clockSample struct {
 	stamp uint64
 	host  int64
+	width int64 // how long the reading took: host is right to half of it
 }
 
 // clockServo follows the device's clock. It is a state and pure functions over it.
@@ -168,11 +170,16 @@ func (s *clockServo) rate(bend float64) uint64 {
 func clampDrift(v float64) float64 { return max(-driftMost, min(v, driftMost)) }
 
 // bestSample picks, of several readings at about one time, the one that shows the
-// device's clock farthest ahead: a register may lag behind, but never leads.
+// device's clock farthest ahead: a register may lag behind, but never leads. Those
+// that were interrupted are left out.
 func bestSample(all []clockSample, line conversion) clockSample {
+	narrow := all[0].width
+	for _, m := range all {
+		narrow = min(narrow, m.width)
+	}
 	best, lead := all[0], int64(math.MinInt64)
 	for _, m := range all {
-		if d := line.wall(m.stamp) - m.host; d > lead {
+		if d := line.wall(m.stamp) - m.host; d > lead && m.width <= 2*narrow+clockWidth {
 			best, lead = m, d
 		}
 	}
@@ -241,7 +248,8 @@ func (c *deviceClock) compare() {
 		}
 		before := time.Now().UnixNano()
 		all[i].stamp = readSplit(c.read, c.at)
-		all[i].host = before + (time.Now().UnixNano()-before)/2
+		all[i].width = time.Now().UnixNano() - before
+		all[i].host = before + all[i].width/2
 	}
 	line := c.servo.update(bestSample(all[:], c.guide(all[0])))
 	c.line.Store(&line)

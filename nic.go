@@ -686,21 +686,30 @@ func (n *nic) bringUp() error {
 		return err
 	}
 	n.undo.add("port", func() error { return n.port.setUp(false) })
-	up, err := n.fw.vportUp()
-	if err != nil {
-		return fmt.Errorf("link state: %w", err)
+	return n.readLink()
+}
+
+// readLink asks for the link's state. An event that comes meanwhile knows better
+// than the answer: then it is asked again.
+func (n *nic) readLink() error {
+	for {
+		before := n.control.flaps.get()
+		up, err := n.fw.vportUp()
+		if err != nil {
+			return fmt.Errorf("link state: %w", err)
+		}
+		n.control.linkUp.Store(up)
+		if n.control.flaps.get() == before {
+			return nil
+		}
 	}
-	if up {
-		n.control.linkUp.Store(true)
-	}
-	return nil
 }
 
 // Settings that a channel takes over between two bursts.
 const (
-	wantSKB = 1 << iota // multi-packet WQEs on the channel's own send queue
-	wantXDP             // and on its queue on another NIC
-	wantNoComplete      // no checksum verdict "complete"
+	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
+	wantXDP                    // and on its queue on another NIC
+	wantNoComplete             // no checksum verdict "complete"
 )
 
 // applyFlags tells every channel the flags that can change while it runs.

@@ -28,7 +28,7 @@ type options struct {
 	privFlags, toggle, coalesceList  string
 	coalesce                         coalesceWish
 	adaptive, strip, trap            bool
-	noInline                         bool
+	txInline                         int
 	flagWishes                       map[string]bool
 	toggleName                       string
 	togglePeriod                     time.Duration
@@ -53,7 +53,7 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "no-tx-inline"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
@@ -116,7 +116,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: all, "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
-	f.BoolVar(&o.noInline, "no-tx-inline", false, "never put small frames into the send WQE: less work for the CPU, more for the bus")
+	f.IntVar(&o.txInline, "tx-inline", -1, "put frames of up to `BYTES` into the send WQE: less for the bus, more for the CPU; -1 decides by the number of queues")
 	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
 	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")
 	f.StringVar(&o.coalesceList, "coalesce", "", "hold interrupts back: `LIST` is rx-usecs N,rx-frames N,tx-usecs N,tx-frames N")

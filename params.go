@@ -23,9 +23,11 @@ const (
 
 	// rxHeadroom stands before every received packet, so that headers can grow
 	// in place. It is XDP's.
-	rxHeadroom   = 256
-	rxFragSmall  = 2048
-	maxFrags     = 4
+	rxHeadroom  = 256
+	rxFragSmall = 2048
+	maxFrags    = 4
+	// maxPayload is what four pages hold behind the headroom.
+	maxPayload   = maxFrags*4096 - rxHeadroom - etherHeader - vlanTag
 	napiBudget   = 64
 	maxQueues    = 64
 	minBulk      = 8 // receive WQEs posted at once, at least
@@ -209,7 +211,7 @@ type wishes struct {
 	mtu      int // payload bytes; 0 is the default of the mode
 	promisc  bool
 	largest  bool // mtu 0 means the port's largest, not 1500
-	noInline bool // never put small frames into send WQEs
+	txInline int  // bytes of frames to put into send WQEs; negative decides
 	strip    bool // strip VLAN tags on receive
 	trap     bool // a channel of its own for control traffic
 
@@ -246,12 +248,31 @@ type params struct {
 	flags      privFlags
 }
 
-// smallFrame is the longest frame that is put into a session itself: the smallest
-// one that Ethernet knows, without FCS. Through the WQE it takes 83 bytes of the
-// bus towards the device instead of 129 (model/pcilink.go), which is what lets
-// 100 Gbit/s of such frames through a PCIe 3.0 x16 link. Longer frames save no
-// more bytes but cost the CPU a longer copy.
-const smallFrame = 60
+// smallFrame is the longest frame that is put into a session itself when nobody
+// says otherwise: the smallest that Ethernet knows, without FCS. Through the WQE
+// it takes 83 bytes of the bus towards the device instead of 129
+// (model/pcilink.go), which is what lets 100 Gbit/s of such frames through a PCIe
+// 3.0 x16 link. Longer frames save no more bytes but cost a longer copy.
+const (
+	smallFrame = 60
+	// inlineQueues is from how many queues on the bus and not the CPU is what
+	// runs out. DPDK's mlx5 draws the line at 8 too (txqs_min_inline).
+	inlineQueues = 8
+)
+
+// chooseInline is the longest frame that is put into a session.
+func chooseInline(wish, queues int) int {
+	switch {
+	case wish >= 0:
+		return min(wish, maxInlineFrame)
+	case queues >= inlineQueues:
+		return smallFrame
+	}
+	return 0
+}
+
+// maxInlineFrame is what a WQE of 63 segments holds beside its head.
+const maxInlineFrame = (maxDS-2)*segment - 4
 
 // wishError is a wish that cannot be met: wrong use, not a failure.
 type wishError struct{ what string }
@@ -291,13 +312,11 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 		p.queues = min(cpus, most)
 	}
 	var err error
-	if p.mtu, err = chooseMTU(w, portMTU-hardMTU); err != nil {
+	if p.mtu, err = chooseMTU(w, min(portMTU-hardMTU, maxPayload)); err != nil {
 		return params{}, err
 	}
 	p.frame = p.mtu + etherHeader + vlanTag
-	if !w.noInline {
-		p.txInline = smallFrame
-	}
+	p.txInline = chooseInline(w.txInline, p.queues)
 	p.rxLayout = chooseRxLayout(p.frame)
 	if p.logRQ, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
 		return params{}, err

@@ -929,6 +929,7 @@ const (
 	eqnShift    = 24
 	cqArmSN     = 28
 	cqArmAny    = 0 << 24
+	cqArmNever  = 2 << cqArmSN // of a record that was never armed
 	indexMask24 = 0xffffff
 )
 

@@ -196,7 +196,7 @@ func (q *compQueue) reset() {
 	}
 	q.ci, q.told, q.armSN = 0, 0, 0
 	q.rec.store(recordCQ, 0)
-	q.rec.store(recordCQArm, 0)
+	q.rec.store(recordCQArm, cqArmNever) // not 0: that is what the first arm looks like
 }
 
 func (q *compQueue) free(mem *arena) {

@@ -1,10 +1,11 @@
 package main
 
 // txfaults_test.go owns what happens when sending goes wrong: frames that cannot
-// be sent, memory that the device cannot reach, completions that do not come.
-// The rule is the same for all: the cause is named once, the queue works again by
-// itself, what was lost is counted, every page comes home, and no other queue
-// notices. That what is right is sent right is txpath_test.go's.
+// be sent, a ring that is full, a doorbell that is missed, memory that the device
+// cannot reach, completions that do not come. The rule is the same for all: the
+// cause is named once, the queue works again by itself, what was lost is counted,
+// every page comes home, and no other queue notices. That what is right is sent
+// right is txpath_test.go's.
 
 import (
 	"encoding/binary"
@@ -180,6 +181,89 @@ func TestLongerThanPort(t *testing.T) {
 	require.Len(t, r.wire.ends, 2)
 	r.requireHome()
 	r.requireHealthy()
+}
+
+// A doorbell that the device overlooks does no harm: the record says the same.
+func TestMissedDoorbell(t *testing.T) {
+	missed := 0
+	r := newSendRig(t, rigConfig{script: &model.Script{MissDoorbell: func(uint32) bool { missed++; return true }}})
+	for i := range 100 {
+		r.q.send(r.place(txOffload{}, numberedFrame(100, uint32(i))))
+		r.drain()
+	}
+	require.NotZero(t, missed)
+	require.Len(t, r.wire.ends, 100)
+	r.requireHome()
+	r.requireHealthy()
+}
+
+// A ring takes exactly as many one-piece frames as it promises, and what does not
+// fit stays the caller's and is counted once a call.
+func TestFullRing(t *testing.T) {
+	for _, c := range []struct {
+		profile string
+		o       txOffload
+	}{{"cx4", txOffload{}}, {"cx4", txOffload{insert: true}}, {"cx5", txOffload{}}, {"cx5", txOffload{insert: true}}} {
+		for ring := minRing; ring <= 1024; ring *= 4 {
+			t.Run(fmt.Sprintf("%s/%v/%d", c.profile, c.o.insert, ring), func(t *testing.T) {
+				r := newSendRig(t, rigConfig{profile: c.profile, ring: ring, loose: 2 * ring, runs: 1})
+				r.q.limit = 0
+				for lap := range 3 {
+					promised, sent := r.q.room(), 0
+					frame := r.place(c.o, numberedFrame(100, uint32(lap)))
+					for sent <= ring && r.q.send(frame) == 1 {
+						sent++
+						frame = r.place(c.o, numberedFrame(100, uint32(lap)))
+					}
+					require.Equal(t, promised, sent, "the ring promised room for so many frames")
+					require.Zero(t, r.q.room())
+					require.Zero(t, r.q.send(frame))
+					require.EqualValues(t, 2*(lap+1), r.q.tally.stopped)
+					r.drain()
+					require.Equal(t, 1, r.q.send(frame), "what did not fit is still the caller's to send")
+					r.drain()
+					require.Len(t, r.wire.ends, sent+1)
+					r.wire.forget()
+				}
+				r.requireHome()
+				r.requireHealthy()
+				require.Zero(t, r.q.stats.dropped.get())
+				require.EqualValues(t, 3, r.q.stats.wake.get(), "a full queue wakes once")
+			})
+		}
+	}
+}
+
+// A burst that only fits in part is taken up to a whole frame and goes on later,
+// in order.
+func TestBurstBeyondRing(t *testing.T) {
+	for _, limit := range []uint32{0, 5, sessionLimit} {
+		r := newSendRig(t, rigConfig{ring: minRing, loose: 2048, runs: 1})
+		r.q.limit = limit
+		want := &recordWire{}
+		var rest []txFrame
+		for i := range 700 {
+			b := numberedFrame(90, uint32(i))
+			want.Transmit(b)
+			if i%9 == 0 {
+				rest = append(rest, r.place(txOffload{}, b[:30], b[30:50], b[50:])...)
+			} else {
+				rest = append(rest, r.place(txOffload{}, b)...)
+			}
+		}
+		for calls := 0; len(rest) > 0; calls++ {
+			require.Less(t, calls, 100)
+			took := r.q.send(rest)
+			require.True(t, took == len(rest) || took == 0 || rest[took-1].kind&txMore == 0, "a frame was cut")
+			rest = rest[took:]
+			r.drain()
+		}
+		_, what := r.wire.firstDifference(want)
+		require.Empty(t, what, "session limit %d", limit)
+		r.requireHome()
+		r.requireHealthy()
+		require.NotZero(t, r.q.stats.stopped.get())
+	}
 }
 
 // A frame that the device cannot reach fails its WQE. The cause is told once with

@@ -2,8 +2,9 @@ package main
 
 // txmodel_test.go owns the reference that the send path is held against: a plain
 // software NIC, which does in bytes what a frame's offloads ask for, a wire that
-// remembers what a device sent, and memory for frames. It knows nothing of WQEs
-// and shares no code with the driver or the emulated device.
+// remembers what a device sent, memory for frames, and random frames. The
+// reference knows nothing of WQEs and shares no code with the driver or the
+// emulated device; only what is asked of a frame is in the driver's terms.
 // Sources: RFC 1071 (sums), 768, 791, 8200, 9293, 3168 (CWR), 7348, 8926; IEEE
 // 802.1Q; the order is inner sums, outer sums, tag, padding.
 
@@ -11,6 +12,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -325,4 +327,283 @@ func (m *frameMemory) away() string {
 		}
 	}
 	return ""
+}
+
+// Bits of txOffload.swpFlags (PRM: wqe_eth_swp_flag).
+const (
+	swpInnerIsV6, swpInnerIsUDP = 0x01, 0x02
+	swpOuterIsV6, swpOuterIsUDP = 0x10, 0x20
+)
+
+// mixer makes random frames.
+type mixer struct {
+	*rand.Rand
+	swp bool // the device takes offsets from software
+	buf []byte
+}
+
+func (m *mixer) chance(of int) bool { return m.IntN(of) == 0 }
+
+// size draws a frame's length: mostly short, now and then up to the MTU and a
+// little beyond it.
+func (m *mixer) size() int {
+	switch m.IntN(16) {
+	case 0:
+		return 1 + m.IntN(60)
+	case 1, 2:
+		return 14 + m.IntN(9100)
+	case 3:
+		return 8990 + m.IntN(60)
+	case 4, 5, 6, 7:
+		return 54 + m.IntN(1500)
+	default:
+		return 14 + m.IntN(240)
+	}
+}
+
+// random appends n random bytes.
+func (m *mixer) random(b []byte, n int) []byte {
+	for ; n >= 8; n -= 8 {
+		b = binary.LittleEndian.AppendUint64(b, m.Uint64())
+	}
+	for range n {
+		b = append(b, byte(m.Uint32()))
+	}
+	return b
+}
+
+// ether appends an Ethernet header.
+func (m *mixer) ether(b []byte, kind uint16, tags int) []byte {
+	b = m.random(b, 12)
+	b[len(b)-12] &^= 1
+	for range tags {
+		b = append(b, 0x81, 0x00, byte(m.Uint32()), byte(m.Uint32()))
+	}
+	return append(b, byte(kind>>8), byte(kind))
+}
+
+// ip appends an IP header that is followed by proto; its length is set by close.
+func (m *mixer) ip(b []byte, v6 bool, proto byte) []byte {
+	at := len(b)
+	if v6 {
+		b = m.random(b, 40)
+		b[at], b[at+6] = 0x60|b[at]&0xf, proto
+		return b
+	}
+	options := 4 * m.IntN(3) * m.IntN(2)
+	b = m.random(b, 20)
+	b[at], b[at+6], b[at+7], b[at+9] = 0x45+byte(options/4), 0x40, 0, proto
+	for range options {
+		b = append(b, 1) // no operation
+	}
+	return b
+}
+
+// l4 appends a TCP or UDP header.
+func (m *mixer) l4(b []byte, udp bool, port uint16) []byte {
+	at := len(b)
+	if udp {
+		b = m.random(b, 8)
+		binary.BigEndian.PutUint16(b[at+2:], port)
+		return b
+	}
+	options := 4 * m.IntN(11) * m.IntN(2)
+	b = m.random(b, 20)
+	binary.BigEndian.PutUint16(b[at+2:], port)
+	b[at+12] = byte(5+options/4) << 4
+	for range options {
+		b = append(b, 1)
+	}
+	return b
+}
+
+// close sets the lengths of the headers at h for a packet that ends at end.
+func (h headers) close(b []byte, end int) {
+	if h.v6 {
+		binary.BigEndian.PutUint16(b[h.l3+4:], uint16(end-h.l3-40))
+	} else {
+		binary.BigEndian.PutUint16(b[h.l3+2:], uint16(end-h.l3))
+	}
+	if h.udp {
+		binary.BigEndian.PutUint16(b[h.l4+4:], uint16(end-h.l4))
+	}
+}
+
+// pair appends an IP and an L4 header.
+func (m *mixer) pair(b []byte, h *headers, port uint16) []byte {
+	proto := byte(6)
+	if h.udp {
+		proto = 17
+	}
+	h.l3 = len(b)
+	b = m.ip(b, h.v6, proto)
+	h.l4 = len(b)
+	return m.l4(b, h.udp, port)
+}
+
+func etherTypeOf(v6 bool) uint16 {
+	if v6 {
+		return 0x86dd
+	}
+	return 0x0800
+}
+
+// ipHeaders fills f with headers: Ethernet, IP, L4 and perhaps a tunnel.
+func (m *mixer) ipHeaders(f *softFrame, tunnel, tcp bool) {
+	b := m.buf[:0]
+	f.outer.v6 = m.chance(2)
+	b = m.ether(b, etherTypeOf(f.outer.v6), m.IntN(2)*m.IntN(2))
+	if !tunnel {
+		f.outer.udp = !tcp && m.chance(2)
+		f.b = m.pair(b, &f.outer, 80)
+		return
+	}
+	f.outer.udp = true
+	if m.chance(2) {
+		b = m.pair(b, &f.outer, 4789)
+		b = append(b, 8, 0, 0, 0, 1, 2, 3, 0)
+	} else {
+		b = m.pair(b, &f.outer, 6081)
+		options := m.IntN(4)
+		b = append(b, byte(options), 0, 0x65, 0x58, 1, 2, 3, 0)
+		b = m.random(b, options*4)
+	}
+	f.inner.v6, f.inner.udp = m.chance(2), !tcp && m.chance(2)
+	b = m.ether(b, etherTypeOf(f.inner.v6), 0)
+	f.b = m.pair(b, &f.inner, 80)
+}
+
+// next makes one frame and its offloads.
+func (m *mixer) next() (f softFrame, o txOffload) {
+	size := m.size()
+	tunnel := m.chance(3)
+	switch {
+	case m.chance(3) || size < 54:
+		f.b = m.ether(m.buf[:0], 0x88b5, 0)
+		f.b = m.random(f.b, max(0, size-14))[:size]
+		return m.asked(f)
+	case m.chance(6):
+		m.ipHeaders(&f, tunnel, true)
+		m.large(&f)
+		return m.asked(f)
+	}
+	m.ipHeaders(&f, tunnel, false)
+	headersEnd := len(f.b)
+	f.b = m.random(f.b, max(0, size-headersEnd))
+	end := len(f.b)
+	if m.chance(8) { // what follows the IP packet is no part of its sums
+		f.b = m.random(f.b, 1+m.IntN(8))
+	}
+	f.closeHeaders(end)
+	return m.asked(f)
+}
+
+// packets is how many leave for f.
+func (f *softFrame) packets() uint64 {
+	if f.header == 0 {
+		return 1
+	}
+	return uint64((len(f.b) - f.header + f.mss - 1) / f.mss)
+}
+
+// closeHeaders sets all lengths.
+func (f *softFrame) closeHeaders(end int) {
+	f.outer.close(f.b, end)
+	if f.inner.l3 != 0 {
+		f.inner.close(f.b, end)
+	}
+}
+
+// large makes f one to be cut into segments.
+func (m *mixer) large(f *softFrame) {
+	f.header = len(f.b)
+	payload := 1 + m.IntN(3000)
+	if m.chance(8) {
+		payload = 1 + m.IntN(50000)
+	}
+	f.mss = 1 + payload/(1+m.IntN(12))
+	switch m.IntN(4) {
+	case 0:
+		f.mss = 8 + m.IntN(1500) + payload/64
+	case 1:
+		f.mss = 1448
+	}
+	f.mss = min(f.mss, 16000)
+	f.b = m.random(f.b, payload)
+	f.closeHeaders(len(f.b))
+}
+
+// asked draws what the device shall do to f.
+func (m *mixer) asked(f softFrame) (softFrame, txOffload) {
+	var o txOffload
+	if m.chance(4) {
+		f.tag, f.tci = true, uint16(m.Uint32())
+		o.insert, o.vlan = true, f.tci
+	}
+	if f.outer.l3 != 0 && (f.header > 0 || m.chance(2)) {
+		f.csum = [...]uint8{csumL3, csumL4, csumL3 | csumL4}[m.IntN(3)]
+		if f.inner.l3 != 0 {
+			f.csum = [...]uint8{csumL3Inner | csumL4Inner, csumL3 | csumL3Inner | csumL4Inner,
+				csumL3 | csumL4 | csumL3Inner | csumL4Inner, csumL4Inner, csumL4}[m.IntN(5)]
+		}
+		o.csum = f.csum
+		if m.swp && m.chance(2) {
+			o.swp, o.swpFlags = f.parserOffsets()
+		}
+	}
+	o.mss = uint16(f.mss)
+	if m.chance(16) {
+		o.metadata = m.Uint32()
+	}
+	m.buf = f.b[:0]
+	return f, o
+}
+
+// parserOffsets are what the software parser tells the device of f.
+func (f *softFrame) parserOffsets() (at [4]uint8, flags uint8) {
+	at = [4]uint8{uint8(f.outer.l4 / 2), uint8(f.outer.l3 / 2), uint8(f.inner.l4 / 2), uint8(f.inner.l3 / 2)}
+	for _, b := range []struct {
+		on  bool
+		bit uint8
+	}{
+		{f.outer.v6, swpOuterIsV6}, {f.outer.udp, swpOuterIsUDP}, {f.inner.v6, swpInnerIsV6}, {f.inner.udp, swpInnerIsUDP},
+	} {
+		if b.on {
+			flags |= b.bit
+		}
+	}
+	return at, flags
+}
+
+// cuts divides n bytes into pieces, each of at most a run's length.
+func (m *mixer) cuts(f *softFrame, out []int) []int {
+	n, pieces := len(f.b), 1
+	switch m.IntN(4) {
+	case 0:
+		pieces = 1 + m.IntN(maxPieces)
+		if m.chance(50) {
+			pieces = maxPieces + 1 + m.IntN(3) // too many
+		}
+	case 1:
+		pieces = 1 + m.IntN(3)
+	}
+	first := 0
+	if f.header > 0 { // headers lie in the first piece
+		pieces = max(pieces, 1+n/(runPages*pageSize-4096))
+		first = f.header - 1
+		if pieces > 1 && m.chance(2) {
+			out = append(out, f.header)
+			n -= f.header
+			first = 0
+			pieces--
+		}
+	}
+	for ; pieces > 1 && n > first+pieces; pieces-- {
+		most := min(n-first-pieces, max(1, 2*(n-first)/pieces))
+		cut := first + 1 + m.IntN(most)
+		out = append(out, cut)
+		n -= cut
+		first = 0
+	}
+	return append(out, n)
 }

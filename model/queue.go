@@ -463,7 +463,7 @@ func (d *Device) stamp(format uint8) uint64 {
 func (d *Device) pollRecords() bool {
 	did := false
 	for _, q := range d.sqs.list {
-		if q.state != sqRST && d.runSQ(q, sqBudget) {
+		if q.state != sqRST && d.polled(q) && d.runSQ(q, sqBudget) {
 			did = true
 		}
 	}

@@ -84,8 +84,12 @@ func (q *rq) linked() bool { return !q.cyclic && q.wqType != wqCyclicStriding }
 // striding reports whether a WQE takes several frames.
 func (q *rq) striding() bool { return !q.cyclic && q.logStride != 0 }
 
+// commandGap is how many frames a turn takes between two looks at the command
+// doorbell. On silicon firmware works beside the data path.
+const commandGap = 16
+
 // pollReceive takes at most budget frames from the wire and reports whether
-// there was one to take.
+// there was one to take. It ends early for a command.
 func (d *Device) pollReceive(now time.Time, budget int) bool {
 	w := d.cfg.Wire
 	if w == nil || !d.port.adminUp || !d.port.operUp {
@@ -97,7 +101,11 @@ func (d *Device) pollReceive(now time.Time, budget int) bool {
 		return false // nothing could be received yet
 	}
 	did := false
-	for range budget {
+	for i := range budget {
+		if i%commandGap == 0 && d.getWord(barCmdDoorbell) != 0 {
+			did = true
+			break
+		}
 		f := w.Peek(now)
 		if f == nil || !d.receive(f, lossless) {
 			break

@@ -95,6 +95,11 @@ const (
 
 // sqRun is what an SQ keeps between turns.
 type sqRun struct {
+	// What a record held when its queue started again says nothing: the host
+	// starts at 0 and writes it first with its next work. So it is not polled
+	// until it changes or a doorbell is rung.
+	stale uint32
+	rung  bool
 	rec   recordCache
 	cause failure // that put it into the error state
 	// fetched is the block up to which reads of the ring have been counted.
@@ -126,6 +131,7 @@ func (d *Device) doorbellSQ(first8 uint64) {
 	}
 	q.sent.Doorbells++
 	d.stats.SQ.Doorbells++
+	q.run.rung = true
 	d.runSQ(q, sqBudget)
 }
 
@@ -542,6 +548,17 @@ func isBroadcast(f []byte) bool { return be32(f, 0) == 1<<32-1 && be16(f, 4) == 
 func (d *Device) resetSQ(q *sq) {
 	q.ci, q.pi, q.run.fetched = 0, 0, 0
 	q.run.cause = failNone
+	q.run.stale, _ = d.loadRecord(&q.run.rec, q.dbr, recSQ)
+	q.run.rung = false
+}
+
+// polled reports whether q's record is worth reading without a doorbell.
+func (d *Device) polled(q *sq) bool {
+	if !q.run.rung {
+		word, ok := d.loadRecord(&q.run.rec, q.dbr, recSQ)
+		q.run.rung = ok && word != q.run.stale
+	}
+	return q.run.rung
 }
 
 // add adds o to s.

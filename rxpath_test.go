@@ -1,0 +1,571 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"mlx5d/model"
+)
+
+// Tests are a debug build: every post is checked against the sharing rule.
+func init() { debugPosts = "on" }
+
+// numberedWire sends frames that say who they are: IPv4 and UDP, with a number
+// behind the headers and then bytes that follow from it.
+type numberedWire struct {
+	mu       sync.Mutex
+	rand     *rand.Rand
+	left     int
+	smallest int
+	largest  int
+	lossless bool
+	shut     bool // nothing comes yet; changed only while the device is paused
+	flows    int
+	next     uint64
+	frame    []byte
+	ready    bool
+}
+
+const numberAt = etherHeader + 20 + 8
+
+func newNumberedWire(seed uint64, n, smallest, largest int) *numberedWire {
+	return &numberedWire{rand: rand.New(rand.NewPCG(seed, 1)), left: n, smallest: max(smallest, numberAt+8), largest: largest, lossless: true,
+		flows: 64, frame: make([]byte, largest)}
+}
+
+// fillNumbered writes the frame with this number.
+func fillNumbered(b []byte, number uint64, flow uint16) {
+	clear(b[:numberAt])
+	copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45})
+	binary.BigEndian.PutUint16(b[16:], uint16(len(b)-etherHeader))
+	b[22], b[23] = 64, ipUDP
+	copy(b[26:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
+	sum := uint32(0)
+	for i := 14; i < 34; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	binary.BigEndian.PutUint16(b[24:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(b[34:], flow)
+	binary.BigEndian.PutUint16(b[36:], 7)
+	binary.BigEndian.PutUint16(b[38:], uint16(len(b)-34))
+	binary.BigEndian.PutUint64(b[numberAt:], number)
+	x := number*0x9e3779b97f4a7c15 + 1
+	for i := numberAt + 8; i < len(b); i++ {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		b[i] = byte(x)
+	}
+}
+
+func (w *numberedWire) Peek(time.Time) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.shut || w.left == 0 {
+		return nil
+	}
+	if !w.ready {
+		size := w.smallest + w.rand.IntN(w.largest-w.smallest+1)
+		if w.rand.IntN(3) == 0 {
+			size = w.smallest
+		}
+		w.frame = w.frame[:size]
+		fillNumbered(w.frame, w.next, uint16(w.rand.IntN(w.flows)))
+		w.ready = true
+	}
+	return w.frame
+}
+
+func (w *numberedWire) Take() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left--
+	w.next++
+	w.ready = false
+}
+
+func (w *numberedWire) Lossless() bool  { return w.lossless }
+func (w *numberedWire) Transmit([]byte) {}
+func (w *numberedWire) LinkUp() bool    { return true }
+func (w *numberedWire) Close() error    { return nil }
+func (w *numberedWire) Done() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.left == 0
+}
+
+// heldFrame is a frame that a consumer keeps.
+type heldFrame struct {
+	pieces [maxFrags][]byte
+	refs   [maxFrags]pageRef
+	n      int
+	size   uint32
+}
+
+// checkWork checks every frame, some of them later and elsewhere.
+type checkWork struct {
+	t       testing.TB
+	rand    *rand.Rand
+	seen    []atomic.Uint32 // by number
+	last    int64           // number seen last
+	scratch []byte
+	want    []byte
+	later   chan heldFrame
+	share   int // one in so many is held; 0 is none
+	got     atomic.Uint64
+	bad     atomic.Uint64
+}
+
+func (w *checkWork) check(b []byte, want []byte) (uint64, bool) {
+	if len(b) < numberAt+8 {
+		return 0, false
+	}
+	number := binary.BigEndian.Uint64(b[numberAt:])
+	if number >= uint64(len(w.seen)) {
+		return 0, false
+	}
+	want = want[:len(b)]
+	fillNumbered(want, number, binary.BigEndian.Uint16(b[34:]))
+	return number, string(want) == string(b)
+}
+
+func (w *checkWork) handle(c *channel, packets []packet) {
+	for i := range packets {
+		p := &packets[i]
+		b := c.rx.contiguous(p, w.scratch)
+		number, ok := w.check(b, w.want)
+		if !ok || int64(number) <= w.last || len(b) != int(p.size) || p.ok() != 7 || p.tag != 0 {
+			w.bad.Add(1)
+			continue
+		}
+		w.last = int64(number)
+		w.seen[number].Add(1)
+		w.got.Add(1)
+		if w.share > 0 && w.rand.IntN(w.share) == 0 {
+			h := heldFrame{n: int(p.frags), size: p.size}
+			c.rx.hold(h.refs[:0], p)
+			for f := range h.n {
+				h.pieces[f] = c.rx.fragment(p, uint8(f))
+			}
+			w.later <- h
+		}
+	}
+}
+
+func (w *checkWork) turn(*channel) int { return 0 }
+func (w *checkWork) idle(*channel)     {}
+
+// consume looks again at frames that were held, after a while, and gives them
+// back.
+func (w *checkWork) consume(pool *pagePool, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	scratch, want := make([]byte, 0, 1<<14), make([]byte, 1<<14)
+	var kept []heldFrame
+	end := func(h heldFrame) {
+		scratch = scratch[:0]
+		for _, b := range h.pieces[:h.n] {
+			scratch = append(scratch, b...)
+		}
+		if _, ok := w.check(scratch, want); !ok || len(scratch) != int(h.size) {
+			w.bad.Add(1)
+		}
+		for _, ref := range h.refs[:h.n] {
+			pool.release(ref)
+		}
+	}
+	for h := range w.later {
+		if kept = append(kept, h); len(kept) < 20 {
+			continue
+		}
+		i := r.IntN(len(kept))
+		end(kept[i])
+		kept[i] = kept[len(kept)-1]
+		kept = kept[:len(kept)-1]
+	}
+	for _, h := range kept {
+		end(h)
+	}
+}
+
+// requirePagesHome asserts that a queue's pages are either free or in its ring,
+// each once, and that nobody has a part in any.
+func requirePagesHome(t testing.TB, q *recvQueue) {
+	t.Helper()
+	held := q.held
+	if q.ring != nil {
+		held = q.ring.held
+	}
+	owner := make([]int, len(q.pool.own))
+	inRing := 0
+	for _, n := range held {
+		if n == noHold {
+			continue
+		}
+		inRing++
+		owner[n]++
+		require.False(t, q.pool.busy(n), "page %d is still lent", n)
+	}
+	home := q.pool.home()
+	require.Equal(t, len(q.pool.own), home+inRing, "pages lost")
+	for _, n := range q.pool.cache[:q.pool.free] {
+		owner[n]++
+	}
+	for n := range owner[:q.pool.fresh] {
+		require.Equal(t, 1, owner[n], "owners of page %d", n)
+	}
+}
+
+// rxCase is one set-up of the property test.
+type rxCase struct {
+	profile string
+	w       wishes
+	above   int // sizes go beyond the MTU by so much
+	share   int // one packet in so many is held by another goroutine
+	queues  int
+}
+
+func (c rxCase) name() string {
+	kind := "legacy"
+	if c.w.rxStriding {
+		kind = "striding"
+	}
+	if c.w.rxCompress {
+		kind += fmt.Sprintf("-compressed%d", c.w.rxMini)
+	}
+	return fmt.Sprintf("%s/%s/mtu%d/ring%d/hold%d", c.profile, kind, c.w.mtu, c.w.rxRing, c.share)
+}
+
+func rxCases() (out []rxCase) {
+	for _, profile := range model.Profiles() {
+		for _, kind := range []wishes{{}, {rxStriding: true}, {rxCompress: true}, {rxCompress: true, rxMini: 1 + miniChecksum},
+			{rxStriding: true, rxCompress: true}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniChecksum}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniHash}} {
+			for _, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}} {
+				w := kind
+				w.mtu, w.rxRing, w.promisc = size.mtu, size.ring, true
+				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2})
+			}
+		}
+	}
+	return out
+}
+
+// rxPackets is how many packets the property test sends in all.
+func rxPackets(t testing.TB) int {
+	n := 300_000
+	if s := os.Getenv("MLX5D_RX_PACKETS"); s != "" {
+		var err error
+		n, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	return n
+}
+
+// Every frame arrives once, in order in its queue and byte-identical, or is
+// counted; at the end all pages are home: for all profiles, kinds of queue, sizes
+// and consumers.
+func TestReceiveProperty(t *testing.T) {
+	cases := rxCases()
+	each := max(rxPackets(t)/len(cases), 500)
+	for i, c := range cases {
+		t.Run(c.name(), func(t *testing.T) { runReceiveCase(t, c, uint64(i), each) })
+	}
+}
+
+func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
+	frame := rc.w.mtu + etherHeader + vlanTag
+	wire := newNumberedWire(seed, packets, 60, frame+rc.above)
+	d := testDevice(t, model.Config{Profile: rc.profile, Wire: &shutWire{numberedWire: wire}})
+	rc.w.queues = rc.queues
+	n, err := testOpen(d, rc.w)
+	require.NoError(t, err)
+	if rc.above > 0 {
+		require.NoError(t, n.port.setMTU(frame+fcs+rc.above), "others on the port may want longer frames")
+	}
+	seen := make([]atomic.Uint32, packets)
+	var work []*checkWork
+	var handlers []handler
+	var consumers sync.WaitGroup
+	for i, c := range n.channels {
+		w := &checkWork{t: t, rand: rand.New(rand.NewPCG(seed, uint64(i))), seen: seen, last: -1, scratch: make([]byte, 1<<14),
+			want: make([]byte, 1<<14), later: make(chan heldFrame, 16), share: rc.share}
+		work, handlers = append(work, w), append(handlers, w)
+		pool := c.rx.pool
+		consumers.Go(func() { w.consume(pool, seed) })
+	}
+	n.start(handlers, false, nil)
+	d.wire.(*shutWire).open.Store(true)
+	require.Eventually(t, d.m.WireDone, 60*time.Second, time.Millisecond, "the wire does not run dry")
+	n.stop()
+	got, bad, oversize, failed, small, filler := uint64(0), uint64(0), uint64(0), uint64(0), uint64(0), uint64(0)
+	for i, w := range work {
+		close(w.later)
+		c := n.channels[i]
+		c.rx.publish()
+		got, bad = got+w.got.Load(), bad+w.bad.Load()
+		oversize += c.rx.stats.oversize.get()
+		failed += c.rx.stats.wqeErr.get() + c.rx.stats.recover.get()
+		small += c.rx.stats.small.get()
+		filler += c.rx.stats.filler.get()
+	}
+	consumers.Wait()
+	for _, w := range work {
+		bad += w.bad.Load()
+	}
+	require.Zero(t, bad, "frames that were wrong or out of order")
+	require.Zero(t, failed, "errors")
+	s := d.m.Stats()
+	require.Zero(t, s.DMAFaults, s.LastFault)
+	require.EqualValues(t, packets, got+oversize, "delivered and dropped; device %+v", s)
+	once := uint64(0)
+	for i := range seen {
+		require.LessOrEqual(t, seen[i].Load(), uint32(1), "frame %d came twice", i)
+		once += uint64(seen[i].Load())
+	}
+	require.Equal(t, got, once)
+	require.Equal(t, rc.above > 0, oversize > 0)
+	require.Equal(t, rc.w.rxCompress, small > 0, "compressed completions")
+	require.Equal(t, n.params.rxStrides.on() && !n.params.rxStrides.linear, filler > 0, "fillers")
+	for _, c := range n.channels {
+		requirePagesHome(t, c.rx)
+	}
+	if rc.w.rxStriding && !n.params.rxStrides.on() {
+		require.NotEmpty(t, n.params.rxWhy)
+	}
+	require.NoError(t, n.close())
+	requireClean(t, d)
+}
+
+// shutWire sends nothing until it is opened.
+type shutWire struct {
+	*numberedWire
+	open atomic.Bool
+}
+
+func (w *shutWire) Peek(now time.Time) []byte {
+	if !w.open.Load() {
+		return nil
+	}
+	return w.numberedWire.Peek(now)
+}
+
+// A frame longer than what the device finds posted costs its buffer alone: it is
+// counted, and the next one is whole.
+func TestFrameLongerThanItsBuffer(t *testing.T) {
+	wire := &listWire{shut: true, frames: [][]byte{numberedUDP(0, 60), numberedUDP(1, 900), numberedUDP(2, 900)}}
+	d, _, c := rxRig(t, wire, wishes{rxRing: 64})
+	q := c.rx
+	was := q.segs[q.perWQE]
+	q.segs[q.perWQE] = dataSeg(100, q.lkey, q.pool.addr(q.held[q.frags[1].page], uint32(q.frags[1].off)))
+	wire.shut = false
+	settleDevice(d)
+	packets, done := q.poll(napiBudget)
+	require.Equal(t, 3, done)
+	require.Equal(t, 2, len(packets))
+	require.Equal(t, numberedUDP(2, 900), packets[1].b)
+	require.False(t, q.failed)
+	q.publish()
+	require.EqualValues(t, 1, q.stats.oversize.get())
+	require.EqualValues(t, 0, q.stats.wqeErr.get())
+	q.segs[q.perWQE] = was
+}
+
+// An error completion stops the queue: it is reset and filled by itself, counted,
+// and frames come in again; no page is owned twice, also when pages are short
+// while it is filled.
+func TestReceiveQueueRecovers(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		wire := newNumberedWire(5, 4000, 60, 1400)
+		wire.shut = true
+		d, n, c := rxRig(t, wire, wishes{rxRing: 64})
+		q := c.rx
+		w := 9 * q.perWQE
+		good := q.segs[w]
+		q.segs[w] = dataSeg(1500, q.lkey^0x5500, 4096)
+		wire.shut = false
+		settleDevice(d)
+		packets, _ := q.poll(napiBudget)
+		require.Equal(t, 9, len(packets), "those before it")
+		require.True(t, q.failed)
+		require.EqualValues(t, 0x04, q.cause.syndrome, "the root cause, not what was flushed behind it")
+		var refs []pageRef
+		var taken []uint32
+		if short { // a consumer holds frames, and the pool is empty
+			for i := range packets {
+				refs = q.hold(refs, &packets[i])
+			}
+			for {
+				n, ok := q.pool.take()
+				if !ok {
+					break
+				}
+				taken = append(taken, n)
+			}
+		}
+		q.segs[w] = good
+		d.resume()
+		n.recoverRX(c)
+		d.pause()
+		require.False(t, q.failed)
+		require.Equal(t, !short, q.posted == q.mask+1, "posted %d", q.posted)
+		for _, r := range refs {
+			q.pool.release(r)
+		}
+		for _, n := range taken {
+			q.pool.giveBack(n)
+		}
+		got := 9
+		for range 1000 {
+			q.finish()
+			settleDevice(d)
+			packets, _ := q.poll(napiBudget)
+			got += len(packets)
+		}
+		q.publish()
+		require.EqualValues(t, 1, q.stats.recover.get())
+		require.EqualValues(t, 1, q.stats.wqeErr.get())
+		require.EqualValues(t, 3999, got, "all but the one that failed")
+		requirePagesHome(t, q)
+	}
+}
+
+// Completions out of order are no such queue's: it is reset, and nothing is handed
+// out that the device may still write.
+func TestCompletionsOutOfOrderResetTheQueue(t *testing.T) {
+	d, n, c := rxRig(t, nil, wishes{rxRing: 64})
+	q := c.rx
+	for i, counter := range []uint16{2, 0, 1} {
+		writeCQE(q.cq, uint32(i), cqe{byteCount: swap32(60)}, cqeRecv, 0, counter)
+	}
+	packets, _ := q.poll(napiBudget)
+	require.Empty(t, packets)
+	require.True(t, q.failed)
+	d.resume()
+	n.recoverRX(c)
+	d.pause()
+	q.publish()
+	require.EqualValues(t, 1, q.stats.recover.get())
+	require.False(t, q.failed)
+}
+
+// A queue that fails again and again does not keep firmware busy.
+func TestRecoveriesKeepTheirDistance(t *testing.T) {
+	q := &recvQueue{failed: true}
+	now := time.Unix(1000, 0)
+	require.True(t, q.recoverable(now))
+	require.False(t, q.recoverable(now.Add(recoverGap/2)))
+	require.True(t, q.recoverable(now.Add(2*recoverGap)))
+}
+
+// What a stopped consumer loses is counted: received and out of buffer make all.
+func TestLossAtTheRingIsCounted(t *testing.T) {
+	for _, w := range []wishes{{rxRing: 64}, {rxRing: 64, rxStriding: true}} {
+		wire := newNumberedWire(3, 5000, 60, 1500)
+		wire.lossless = false
+		d, n, c := rxRig(t, wire, w)
+		settleDevice(d)
+		got := 0
+		for range 100 {
+			packets, _ := c.rx.poll(napiBudget)
+			got += len(packets)
+		}
+		d.resume()
+		lost, err := n.fw.queryMissed(n.counters)
+		require.NoError(t, err)
+		d.pause()
+		require.NotZero(t, lost)
+		require.EqualValues(t, 5000, got+int(lost))
+	}
+}
+
+// A 32-bit counter of the device that wraps stays monotonic.
+func TestWrappingCounter(t *testing.T) {
+	var w wrapping
+	last := uint64(0)
+	for _, now := range []uint32{5, 0xfffffff0, 3, 0x80000000, 2} {
+		v := w.update(now)
+		require.Greater(t, v, last)
+		require.EqualValues(t, now, uint32(v))
+		last = v
+	}
+	require.Greater(t, last, uint64(1)<<33)
+}
+
+// Eight queues, mixed sizes: nothing is lost and no queue is dead.
+func TestEveryQueueIsLive(t *testing.T) {
+	const packets = 20_000
+	wire := newNumberedWire(8, packets, 60, 1500)
+	wire.flows = 1000
+	d := testDevice(t, model.Config{Wire: &shutWire{numberedWire: wire}})
+	n, err := testOpen(d, wishes{queues: 8, promisc: true, rxRing: 64})
+	require.NoError(t, err)
+	handlers := make([]handler, 8)
+	for i := range handlers {
+		handlers[i] = dropWork{}
+	}
+	n.start(handlers, false, nil)
+	d.wire.(*shutWire).open.Store(true)
+	require.Eventually(t, d.m.WireDone, 60*time.Second, time.Millisecond)
+	n.stop()
+	sum := uint64(0)
+	for i, c := range n.channels {
+		got := c.rx.stats.packets.get()
+		require.Greater(t, got, uint64(packets/16), "queue %d", i)
+		sum += got
+	}
+	require.EqualValues(t, packets, sum)
+	require.NoError(t, n.close())
+}
+
+// The MTU that is set is the one that is read back; what cannot be is refused
+// with the range.
+func TestMTUIsReadBack(t *testing.T) {
+	d := testDevice(t, model.Config{})
+	for _, mtu := range []int{68, 1500, 9000, 10218} {
+		n, err := testOpen(d, wishes{queues: 1, mtu: mtu})
+		require.NoError(t, err)
+		_, now, err := n.fw.queryPMTU()
+		require.NoError(t, err)
+		require.Equal(t, mtu+hardMTU, now)
+		require.NoError(t, n.close())
+	}
+	for _, mtu := range []int{67, 10219, -1} {
+		_, err := testOpen(d, wishes{queues: 1, mtu: mtu})
+		require.ErrorContains(t, err, "68 to 10218")
+	}
+}
+
+// The check of the sharing rule finds each way to break it.
+func TestSharingRuleIsChecked(t *testing.T) {
+	_, _, c := rxRig(t, nil, wishes{rxRing: 64})
+	q := c.rx
+	q.head += uint32(q.layout.bulk) // bulk 0 may be posted
+	require.NotPanics(t, func() { q.checkBulk(0) })
+	page := q.held[0]
+	ref := q.pool.lendOwn(page)
+	require.Panics(t, func() { q.checkBulk(0) }, "a lent page")
+	q.pool.returnAll([]pageRef{ref})
+	q.held[0] = q.held[q.pages]
+	require.Panics(t, func() { q.checkBulk(0) }, "another bulk's page")
+	q.held[0] = page
+	q.head -= uint32(q.layout.bulk)
+	require.Panics(t, func() { q.checkBulk(0) }, "the device has it")
+}
+
+// Half the memory of a page for each WQE, at the MTU that most have.
+func TestRingMemory(t *testing.T) {
+	figures, err := memoryFigures()
+	require.NoError(t, err)
+	require.LessOrEqual(t, figures[0].Value, 0.52)
+	for _, f := range figures {
+		require.LessOrEqual(t, f.Value, 1.0, f.Name)
+	}
+}
