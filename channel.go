@@ -82,7 +82,10 @@ func (c *channel) publish() {
 // watchTX publishes a send queue's counters and recovers it when it has stalled.
 func (n *nic) watchTX(q *sendQueue) {
 	q.publish()
-	if q.stalled(time.Now()) {
+	switch now := time.Now(); {
+	case q.dead && now.Sub(q.since) >= txTimeout:
+		n.recoverTX(q, "out of service")
+	case !q.dead && q.stalled(now):
 		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
 	}
 }
@@ -115,14 +118,14 @@ func (c *channel) idle() {
 // goroutine that owns the queue; no other queue is touched.
 func (n *nic) recoverTX(q *sendQueue, why string) {
 	if err := n.resetSQ(q); err != nil {
-		q.failed, q.dead = false, true
-		n.notify("send queue %#x: %s: cannot be reset and sends no more: %v", q.n, why, err)
+		q.die(time.Now())
+		n.notify("send queue %#x: %s: cannot be reset, tried again in %v: %v", q.n, why, txTimeout, err)
 		return
 	}
 	q.reset()
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
-		q.dead = true
-		n.notify("send queue %#x: %s: was reset but does not become ready: %v", q.n, why, err)
+		q.die(time.Now())
+		n.notify("send queue %#x: %s: was reset but does not become ready, tried again in %v: %v", q.n, why, txTimeout, err)
 		return
 	}
 	n.notify("send queue %#x: %s: reset", q.n, why)

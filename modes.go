@@ -48,10 +48,7 @@ func (w *forwardWork) receive(c *channel, budget int) int {
 		c.forward.sendOrDrop(frames)
 		return len(frames)
 	}
-	mem, iova := c.rx.pool.mem.b, c.rx.pool.mem.iova
-	for i := range frames {
-		swapAddresses(mem[frames[i].addr-iova:])
-	}
+	swapAll(frames, c.rx.pool.mem)
 	c.tx.sendOrDrop(frames)
 	return len(frames)
 }
@@ -73,6 +70,15 @@ func (w *forwardWork) handle(c *channel, packets []packet) {
 		return
 	}
 	c.tx.sendOrDrop(w.frames)
+}
+
+// swapAll exchanges the addresses of frames, which lie in mem.
+//
+//go:noinline
+func swapAll(frames []txFrame, mem dmaMem) {
+	for i := range frames {
+		swapAddresses(mem.b[frames[i].addr-mem.iova:])
+	}
 }
 
 // swapAddresses exchanges the destination and source address of a frame.

@@ -330,7 +330,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.caps.inlineAsk {
 		n.caps.inlineMode = asked
 	}
-	w, flags := o.wishes, privFlags{}
+	w, flags := o.wishes, defaultFlags(n.caps)
 	if o.flags != nil {
 		if flags, err = o.flags(n.caps); err != nil {
 			return err

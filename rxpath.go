@@ -454,16 +454,28 @@ func (q *recvQueue) lendPlain(out []txFrame) int {
 	slot, ci := q.head&q.mask, q.cq.ci
 	n, bytes := q.dropPlain(min(len(out), int(q.mask+1-slot)))
 	run, _ := q.cq.run(ci, n)
-	starts, iova, own, id := q.starts[slot:], q.pool.mem.iova, q.pool.own, q.pool.id
-	out, starts = out[:len(run)], starts[:len(run)]
-	for i := range run {
-		at, f := starts[i], &out[i]
-		own[at>>logPage] += ownOne
-		f.addr, f.size, f.page = iova+uint64(at), be32word(run[i].byteCount), id|pageRef(at>>logPage)
-	}
+	lendRun(out[:len(run)], run, q.starts[slot:], q.pool)
 	q.lentAt = q.posted
 	q.account(n, bytes)
 	return n
+}
+
+// lendRun lends the frames of a run of completions, which begin at starts. It is
+// apart so that all it needs stays in registers.
+//
+//go:noinline
+func lendRun(out []txFrame, run []cqe, starts []uint32, p *pagePool) {
+	iova, own, id := p.mem.iova, p.own, p.id
+	run, starts = run[:len(out)], starts[:len(out)]
+	for i := range out {
+		at := starts[i]
+		n := at >> logPage
+		own[n] += ownOne
+		f := &out[i]
+		f.addr = iova + uint64(at)
+		f.size = be32word(run[i].byteCount)
+		f.page = id | pageRef(n)
+	}
 }
 
 // drop takes up to budget completions and counts their frames: what poll does for

@@ -678,7 +678,7 @@ const txTimeout = 5 * time.Second
 // txTimeout. A queue that is only full of frames that go out slowly has not
 // stalled: its completions come.
 func (q *sendQueue) stalled(now time.Time) bool {
-	if q.mtail == q.mhead || q.dead {
+	if q.mtail == q.mhead {
 		q.since = time.Time{}
 		return false
 	}
@@ -687,6 +687,12 @@ func (q *sendQueue) stalled(now time.Time) bool {
 		return false
 	}
 	return now.Sub(q.since) >= txTimeout
+}
+
+// die takes the queue out of service: it takes no frames and keeps the pages of
+// those that the device may still read, until a later reset works.
+func (q *sendQueue) die(now time.Time) {
+	q.failed, q.dead, q.since = false, true, now
 }
 
 // reset empties the queue after the device has let go of it: outstanding frames
@@ -706,7 +712,7 @@ func (q *sendQueue) reset() {
 	q.left = q.posted
 	q.giveBack(q.fhead)
 	q.pi, q.ci, q.last, q.mhead, q.mtail = 0, 0, 0, 0, 0
-	q.failed, q.full, q.since = false, false, time.Time{}
+	q.failed, q.full, q.dead, q.since = false, false, false, time.Time{}
 	q.rec.store(recordSQ, 0)
 	q.tally.recovered++
 }
