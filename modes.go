@@ -77,13 +77,14 @@ func (w *forwardWork) handle(c *channel, packets []packet) {
 //go:noinline
 func swapAll(frames []txFrame, mem dmaMem) {
 	for i := range frames {
-		swapAddresses(mem.b[frames[i].addr-mem.iova:])
+		at := frames[i].addr - mem.iova
+		swapAddresses(mem.b[at : at+2*6])
 	}
 }
 
 // swapAddresses exchanges the destination and source address of a frame.
 func swapAddresses(b []byte) {
-	b = b[:12]
+	_ = b[11]
 	lo, hi := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])
 	binary.LittleEndian.PutUint64(b, lo>>48|uint64(hi)<<16|lo<<48)
 	binary.LittleEndian.PutUint32(b[8:], uint32(lo>>16))

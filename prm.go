@@ -216,24 +216,8 @@ var (
 	segLogCmdqStride  = field{0x14, 3, 0}     // log_cmdq_stride
 	segDoorbell       = field{0x18, 31, 0}    // command_doorbell_vector
 	segInitializing   = field{0x1fc, 31, 31}  // initializing
-	segHealth         = area{0x200, 64}       // health_buffer
 	segHealthSyndrome = field{0x1010, 31, 24} // health_syndrome
 	segHealthCounter  = field{0x1010, 23, 0}  // health_counter
-)
-
-// health_buffer
-var (
-	healthExitPtr   = field{0x20, 31, 0}  // assert_existptr
-	healthCallRa    = field{0x24, 31, 0}  // assert_callra
-	healthFwVersion = field{0x30, 31, 0}  // fw_version
-	healthHwId      = field{0x34, 31, 0}  // hw_id
-	healthSynd      = field{0x3c, 23, 16} // synd
-	healthExtSynd   = field{0x3c, 15, 0}  // ext_synd
-)
-
-// enable_hca_in
-var (
-	enableInFunctionId = field{0x08, 15, 0} // function_id
 )
 
 // query_issi_out
@@ -277,9 +261,8 @@ var (
 
 // access_register_in
 var (
-	accessInId       = field{0x08, 15, 0} // register_id
-	accessInArgument = field{0x0c, 31, 0} // argument
-	accessInData     = area{0x10, 0}      // register_data
+	accessInId   = field{0x08, 15, 0} // register_id
+	accessInData = area{0x10, 0}      // register_data
 )
 
 // access_register_out
@@ -296,37 +279,30 @@ var (
 
 // eqc
 var (
-	eqcOi          = field{0x00, 17, 17} // oi
-	eqcLogEqSize   = field{0x0c, 28, 24} // log_eq_size
-	eqcUarPage     = field{0x0c, 23, 0}  // uar_page
-	eqcIntr        = field{0x14, 11, 0}  // intr
-	eqcLogPageSize = field{0x18, 28, 24} // log_page_size
+	eqcLogEqSize = field{0x0c, 28, 24} // log_eq_size
+	eqcUarPage   = field{0x0c, 23, 0}  // uar_page
+	eqcIntr      = field{0x14, 11, 0}  // intr
 )
 
 // create_mkey_in
 var (
-	createMkeyInCtx      = area{0x10, 64}     // memory_key_mkey_entry
-	createMkeyInOctwords = field{0x60, 31, 0} // translations_octword_actual_size
-	createMkeyInMtt      = area{0x110, 0}     // klm_pas_mtt
+	createMkeyInCtx = area{0x10, 64} // memory_key_mkey_entry
+	createMkeyInMtt = area{0x110, 0} // klm_pas_mtt
 )
 
 // mkc
 var (
 	mkcFree         = field{0x00, 30, 30} // free
-	mkcModeHi       = field{0x00, 28, 26} // access_mode_4_2
 	mkcRelaxedWrite = field{0x00, 18, 18} // relaxed_ordering_write
 	mkcUmrEn        = field{0x00, 15, 15} // umr_en
 	mkcLw           = field{0x00, 11, 11} // lw
 	mkcLr           = field{0x00, 10, 10} // lr
 	mkcModeLo       = field{0x00, 9, 8}   // access_mode_1_0
 	mkcQpn          = field{0x04, 31, 8}  // qpn
-	mkcVariant      = field{0x04, 7, 0}   // mkey_7_0
 	mkcLength64     = field{0x0c, 31, 31} // length64
 	mkcPd           = field{0x0c, 23, 0}  // pd
-	mkcStart        = wide{0x10}          // start_addr
 	mkcLength       = wide{0x18}          // len
 	mkcOctwords     = field{0x34, 31, 0}  // translations_octword_size
-	mkcRelaxedRead  = field{0x38, 6, 6}   // relaxed_ordering_read
 	mkcLogPageSize  = field{0x38, 5, 0}   // log_page_size
 )
 
@@ -338,20 +314,15 @@ var (
 
 // cqc
 var (
-	cqcCqeSz           = field{0x00, 23, 21} // cqe_sz
-	cqcBreakModeration = field{0x00, 18, 18} // scqe_break_moderation_en
-	cqcOi              = field{0x00, 17, 17} // oi
-	cqcPeriodMode      = field{0x00, 16, 15} // cq_period_mode
-	cqcCompEn          = field{0x00, 14, 14} // cqe_comp_en
-	cqcMiniFormat      = field{0x00, 13, 12} // mini_cqe_res_format
-	cqcCompLayout      = field{0x00, 1, 0}   // cqe_compression_layout
-	cqcLogSize         = field{0x0c, 28, 24} // log_cq_size
-	cqcUarPage         = field{0x0c, 23, 0}  // uar_page
-	cqcPeriod          = field{0x10, 27, 16} // cq_period
-	cqcMaxCount        = field{0x10, 15, 0}  // cq_max_count
-	cqcEqn             = field{0x14, 31, 0}  // c_eqn_or_apu_element
-	cqcLogPageSize     = field{0x18, 28, 24} // log_page_size
-	cqcDbrAddr         = wide{0x38}          // dbr_addr
+	cqcPeriodMode = field{0x00, 16, 15} // cq_period_mode
+	cqcCompEn     = field{0x00, 14, 14} // cqe_comp_en
+	cqcMiniFormat = field{0x00, 13, 12} // mini_cqe_res_format
+	cqcLogSize    = field{0x0c, 28, 24} // log_cq_size
+	cqcUarPage    = field{0x0c, 23, 0}  // uar_page
+	cqcPeriod     = field{0x10, 27, 16} // cq_period
+	cqcMaxCount   = field{0x10, 15, 0}  // cq_max_count
+	cqcEqn        = field{0x14, 31, 0}  // c_eqn_or_apu_element
+	cqcDbrAddr    = wide{0x38}          // dbr_addr
 )
 
 // modify_cq_in
@@ -387,7 +358,6 @@ var (
 	sqcRegUmr    = field{0x00, 19, 19} // reg_umr
 	sqcAllowSwp  = field{0x00, 18, 18} // allow_swp
 	sqcTsFormat  = field{0x00, 5, 4}   // ts_format
-	sqcUserIndex = field{0x04, 23, 0}  // user_index
 	sqcCqn       = field{0x08, 23, 0}  // cqn
 	sqcTisCount  = field{0x20, 31, 16} // tis_lst_sz
 	sqcTis       = field{0x2c, 23, 0}  // tis_num_0
@@ -401,10 +371,9 @@ var (
 
 // modify_rq_in
 var (
-	modifyRQInState         = field{0x08, 31, 28} // rq_state
-	modifyRQInRqn           = field{0x08, 23, 0}  // rqn
-	modifyRQInModifyBitmask = wide{0x10}          // modify_bitmask
-	modifyRQInCtx           = area{0x20, 240}     // ctx
+	modifyRQInState = field{0x08, 31, 28} // rq_state
+	modifyRQInRqn   = field{0x08, 23, 0}  // rqn
+	modifyRQInCtx   = area{0x20, 240}     // ctx
 )
 
 // query_rq_out
@@ -418,7 +387,6 @@ var (
 	rqcState        = field{0x00, 23, 20} // state
 	rqcFlush        = field{0x00, 18, 18} // flush_in_error_en
 	rqcTsFormat     = field{0x00, 5, 4}   // ts_format
-	rqcUserIndex    = field{0x04, 23, 0}  // user_index
 	rqcCqn          = field{0x08, 23, 0}  // cqn
 	rqcCounterSetId = field{0x0c, 31, 24} // counter_set_id
 	rqcWq           = area{0x30, 192}     // wq
@@ -426,18 +394,15 @@ var (
 
 // wq
 var (
-	wqType        = field{0x00, 31, 28} // wq_type
-	wqEndPad      = field{0x00, 26, 25} // end_padding_mode
-	wqPd          = field{0x08, 23, 0}  // pd
-	wqUarPage     = field{0x0c, 23, 0}  // uar_page
-	wqDbrAddr     = wide{0x10}          // dbr_addr
-	wqLogStride   = field{0x20, 19, 16} // log_wq_stride
-	wqLogPageSize = field{0x20, 12, 8}  // log_wq_pg_sz
-	wqLogSize     = field{0x20, 4, 0}   // log_wq_sz
-	wqNumStrides  = field{0x24, 11, 8}  // log_wqe_num_of_strides
-	wqShift       = field{0x24, 7, 7}   // two_byte_shift_en
-	wqStrideSize  = field{0x24, 2, 0}   // log_wqe_stride_size
-	wqPas         = area{0xc0, 0}       // pas
+	wqType       = field{0x00, 31, 28} // wq_type
+	wqPd         = field{0x08, 23, 0}  // pd
+	wqUarPage    = field{0x0c, 23, 0}  // uar_page
+	wqDbrAddr    = wide{0x10}          // dbr_addr
+	wqLogStride  = field{0x20, 19, 16} // log_wq_stride
+	wqLogSize    = field{0x20, 4, 0}   // log_wq_sz
+	wqNumStrides = field{0x24, 11, 8}  // log_wqe_num_of_strides
+	wqStrideSize = field{0x24, 2, 0}   // log_wqe_stride_size
+	wqPas        = area{0xc0, 0}       // pas
 )
 
 // create_tis_in
@@ -447,21 +412,12 @@ var (
 
 // tisc
 var (
-	tiscPrio = field{0x00, 19, 16} // prio
-	tiscTd   = field{0x24, 23, 0}  // transport_domain
-	tiscPd   = field{0x2c, 23, 0}  // pd
+	tiscTd = field{0x24, 23, 0} // transport_domain
 )
 
 // create_rqt_in
 var (
 	createRQTInCtx = area{0x20, 240} // rqt_context
-)
-
-// modify_rqt_in
-var (
-	modifyRQTInRqtn    = field{0x08, 23, 0} // rqtn
-	modifyRQTInBitmask = area{0x10, 8}      // bitmask
-	modifyRQTInCtx     = area{0x20, 240}    // ctx
 )
 
 // rqtc
@@ -483,7 +439,6 @@ var (
 	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
 	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
 	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
-	tircSelfLbBlock   = field{0x24, 25, 24} // self_lb_block
 	tircTd            = field{0x24, 23, 0}  // transport_domain
 	tircKey           = area{0x28, 40}      // rx_hash_toeplitz_key
 	tircOuter         = area{0x50, 4}       // rx_hash_field_selector_outer
@@ -518,7 +473,6 @@ var (
 
 // set_flow_table_root_in
 var (
-	setRootInMode  = field{0x04, 15, 0}  // op_mod
 	setRootInType  = field{0x10, 31, 24} // table_type
 	setRootInTable = field{0x14, 23, 0}  // table_id
 )
@@ -542,11 +496,10 @@ var (
 
 // set_fte_in
 var (
-	setFTEInType   = field{0x10, 31, 24} // table_type
-	setFTEInTable  = field{0x14, 23, 0}  // table_id
-	setFTEInModify = field{0x18, 7, 0}   // modify_enable_mask
-	setFTEInIndex  = field{0x20, 31, 0}  // flow_index
-	setFTEInCtx    = area{0x40, 768}     // flow_context
+	setFTEInType  = field{0x10, 31, 24} // table_type
+	setFTEInTable = field{0x14, 23, 0}  // table_id
+	setFTEInIndex = field{0x20, 31, 0}  // flow_index
+	setFTEInCtx   = area{0x40, 768}     // flow_context
 )
 
 // delete_fte_in
@@ -558,13 +511,11 @@ var (
 
 // flow_context
 var (
-	flowCtxGroup    = field{0x04, 31, 0} // group_id
-	flowCtxTag      = field{0x08, 23, 0} // flow_tag
-	flowCtxAction   = field{0x0c, 15, 0} // action
-	flowCtxDests    = field{0x10, 23, 0} // destination_list_size
-	flowCtxCounters = field{0x14, 23, 0} // flow_counter_list_size
-	flowCtxValue    = area{0x40, 512}    // match_value
-	flowCtxDest     = area{0x300, 0}     // destination
+	flowCtxGroup  = field{0x04, 31, 0} // group_id
+	flowCtxAction = field{0x0c, 15, 0} // action
+	flowCtxDests  = field{0x10, 23, 0} // destination_list_size
+	flowCtxValue  = area{0x40, 512}    // match_value
+	flowCtxDest   = area{0x300, 0}     // destination
 )
 
 // dest_format_struct
@@ -576,33 +527,18 @@ var (
 // fte_match_param
 var (
 	matchOuter = area{0x00, 64} // outer_headers
-	matchMisc  = area{0x40, 64} // misc_parameters
 )
 
 // fte_match_set_lyr_2_4
 var (
-	l2l4SmacHi     = field{0x00, 31, 0}  // smac_47_16
-	l2l4SmacLo     = field{0x04, 31, 16} // smac_15_0
 	l2l4Ethertype  = field{0x04, 15, 0}  // ethertype
 	l2l4DmacHi     = field{0x08, 31, 0}  // dmac_47_16
 	l2l4DmacLo     = field{0x0c, 31, 16} // dmac_15_0
-	l2l4Vid        = field{0x0c, 11, 0}  // first_vid
 	l2l4IpProtocol = field{0x10, 31, 24} // ip_protocol
-	l2l4CvlanTag   = field{0x10, 15, 15} // cvlan_tag
-	l2l4SvlanTag   = field{0x10, 14, 14} // svlan_tag
 	l2l4Frag       = field{0x10, 13, 13} // frag
 	l2l4IpVersion  = field{0x10, 12, 9}  // ip_version
 	l2l4TcpSport   = field{0x14, 31, 16} // tcp_sport
 	l2l4TcpDport   = field{0x14, 15, 0}  // tcp_dport
-	l2l4UdpSport   = field{0x1c, 31, 16} // udp_sport
-	l2l4UdpDport   = field{0x1c, 15, 0}  // udp_dport
-	l2l4Src        = area{0x20, 16}      // src_ipv4_src_ipv6
-	l2l4Dst        = area{0x30, 16}      // dst_ipv4_dst_ipv6
-)
-
-// query_nic_vport_context_in
-var (
-	vportCtxInList = field{0x0c, 26, 24} // allowed_list_type
 )
 
 // query_nic_vport_context_out
@@ -618,19 +554,14 @@ var (
 
 // modify_nic_vport_field_select
 var (
-	vportSelectMtu       = field{0x00, 6, 6}   // mtu
-	vportSelectPromisc   = field{0x00, 4, 4}   // promisc
-	vportSelectList      = field{0x00, 2, 2}   // addresses_list
-	vportSelectPermanent = field{0x00, 3, 3}   // permanent_address
-	vportSelectUcLb      = field{0x00, 11, 11} // disable_uc_local_lb
-	vportSelectMcLb      = field{0x00, 10, 10} // disable_mc_local_lb
+	vportSelectMtu     = field{0x00, 6, 6} // mtu
+	vportSelectPromisc = field{0x00, 4, 4} // promisc
+	vportSelectList    = field{0x00, 2, 2} // addresses_list
 )
 
 // nic_vport_context
 var (
 	vportMinInline  = field{0x00, 26, 24} // min_wqe_inline_mode
-	vportMcLbOff    = field{0x00, 2, 2}   // disable_mc_local_lb
-	vportUcLbOff    = field{0x00, 1, 1}   // disable_uc_local_lb
 	vportMtu        = field{0x24, 15, 0}  // mtu
 	vportPromiscUc  = field{0xf0, 31, 31} // promisc_uc
 	vportPromiscMc  = field{0xf0, 30, 30} // promisc_mc
@@ -641,21 +572,9 @@ var (
 	vportCurrent    = area{0x100, 0}      // current_uc_mac_address
 )
 
-// mac_address_layout
-var (
-	macHi = field{0x00, 15, 0} // mac_addr_47_32
-	macLo = field{0x04, 31, 0} // mac_addr_31_0
-)
-
 // query_vport_state_out
 var (
-	vportStateOutAdminState = field{0x0c, 7, 4} // admin_state
-	vportStateOutState      = field{0x0c, 3, 0} // state
-)
-
-// modify_vport_state_in
-var (
-	modVportStateInAdminState = field{0x0c, 7, 4} // admin_state
+	vportStateOutState = field{0x0c, 3, 0} // state
 )
 
 // query_vport_counter_out
@@ -676,8 +595,7 @@ var (
 
 // query_q_counter_in
 var (
-	qCounterInClear = field{0x18, 31, 31} // clear
-	qCounterInSet   = field{0x1c, 7, 0}   // counter_set_id
+	qCounterInSet = field{0x1c, 7, 0} // counter_set_id
 )
 
 // query_q_counter_out
@@ -692,10 +610,8 @@ var (
 
 // vnic_diagnostic_statistics
 var (
-	vnicEnvSteerDiscard = wide{0x10}         // nic_receive_steering_discard
-	vnicEnvRxVportDown  = wide{0x18}         // receive_discard_vport_down
-	vnicEnvCqOverrun    = field{0x40, 31, 0} // cq_overrun
-	vnicEnvWqeTooSmall  = field{0x44, 31, 0} // eth_wqe_too_small
+	vnicEnvSteerDiscard = wide{0x10} // nic_receive_steering_discard
+	vnicEnvRxVportDown  = wide{0x18} // receive_discard_vport_down
 )
 
 // pmtu_reg
@@ -708,10 +624,8 @@ var (
 
 // paos_reg
 var (
-	paosSwid  = field{0x00, 31, 24} // swid
 	paosPort  = field{0x00, 23, 16} // local_port
 	paosAdmin = field{0x00, 11, 8}  // admin_status
-	paosOper  = field{0x00, 3, 0}   // oper_status
 	paosAse   = field{0x04, 31, 31} // ase
 )
 
@@ -719,35 +633,23 @@ var (
 var (
 	ptysPort      = field{0x00, 23, 16} // local_port
 	ptysProtoMask = field{0x00, 2, 0}   // proto_mask
-	ptysExtCap    = field{0x08, 31, 0}  // ext_eth_proto_capability
-	ptysCap       = field{0x0c, 31, 0}  // eth_proto_capability
-	ptysExtAdmin  = field{0x14, 31, 0}  // ext_eth_proto_admin
-	ptysAdmin     = field{0x18, 31, 0}  // eth_proto_admin
 	ptysExtOper   = field{0x20, 31, 0}  // ext_eth_proto_oper
 	ptysOper      = field{0x24, 31, 0}  // eth_proto_oper
 )
 
 // ppcnt_reg
 var (
-	ppcntPort   = field{0x00, 23, 16} // local_port
-	ppcntGroup  = field{0x00, 5, 0}   // grp
-	ppcntPrioTc = field{0x04, 4, 0}   // prio_tc
-	ppcntSet    = area{0x08, 248}     // counter_set
+	ppcntPort  = field{0x00, 23, 16} // local_port
+	ppcntGroup = field{0x00, 5, 0}   // grp
+	ppcntSet   = area{0x08, 248}     // counter_set
 )
 
 // cmd_hca_cap
 var (
 	capLogMaxCqSz                = field{0x18, 23, 16} // log_max_cq_sz
-	capLogMaxCq                  = field{0x18, 4, 0}   // log_max_cq
-	capLogMaxEqSz                = field{0x1c, 31, 24} // log_max_eq_sz
-	capLogMaxMkey                = field{0x1c, 21, 16} // log_max_mkey
 	capLogMaxEq                  = field{0x1c, 3, 0}   // log_max_eq
-	capVportCounters             = field{0x30, 30, 30} // vport_counters
-	capVportGroupManager         = field{0x34, 31, 31} // vport_group_manager
 	capNicFlowTable              = field{0x34, 25, 25} // nic_flow_table
-	capEswitchManager            = field{0x34, 24, 24} // eswitch_manager
 	capPortType                  = field{0x34, 9, 8}   // port_type
-	capNumPorts                  = field{0x34, 7, 0}   // num_ports
 	capCqeVersion                = field{0x3c, 3, 0}   // cqe_version
 	capStridingRq                = field{0x40, 30, 30} // striding_rq
 	capCmdifChecksum             = field{0x40, 15, 14} // cmdif_checksum
@@ -757,20 +659,9 @@ var (
 	capCqPeriodStartFromCqe      = field{0x44, 20, 20} // cq_period_start_from_cqe
 	capUar4k                     = field{0x48, 31, 31} // uar_4k
 	capUarSz                     = field{0x48, 21, 16} // uar_sz
-	capBf                        = field{0x4c, 31, 31} // bf
 	capDriverVersion             = field{0x4c, 30, 30} // driver_version
-	capLogBfRegSize              = field{0x4c, 20, 16} // log_bf_reg_size
-	capMaxWqeSzSq                = field{0x50, 15, 0}  // max_wqe_sz_sq
-	capMaxWqeSzRq                = field{0x54, 15, 0}  // max_wqe_sz_rq
-	capLogMaxRq                  = field{0x6c, 28, 24} // log_max_rq
-	capLogMaxSq                  = field{0x6c, 20, 16} // log_max_sq
-	capLogMaxTir                 = field{0x6c, 12, 8}  // log_max_tir
-	capLogMaxTis                 = field{0x6c, 4, 0}   // log_max_tis
-	capLogMaxRqt                 = field{0x70, 20, 16} // log_max_rqt
 	capLogMaxRqtSize             = field{0x70, 12, 8}  // log_max_rqt_size
 	capLogMaxWqSz                = field{0x78, 4, 0}   // log_max_wq_sz
-	capLogMinStrideSzRq          = field{0x74, 20, 16} // log_min_stride_sz_rq
-	capLogMaxStrideSzRq          = field{0x74, 28, 24} // log_max_stride_sz_rq
 	capExtStrideNumRange         = field{0x74, 31, 31} // ext_stride_num_range
 	capLogUarPageSz              = field{0x90, 15, 0}  // log_uar_page_sz
 	capDeviceFrequencyMhz        = field{0x98, 31, 0}  // device_frequency_mhz
@@ -785,15 +676,6 @@ var (
 	capLogMaxCurrentUcList       = field{0x7c, 4, 0}   // log_max_current_uc_list
 	capLogMaxCurrentMcList       = field{0x7c, 12, 8}  // log_max_current_mc_list
 	capReceiveDiscardVportDown   = field{0x68, 30, 30} // receive_discard_vport_down
-	capPageRequestDisable        = field{0x00, 25, 25} // page_request_disable
-	capLogMaxQp                  = field{0x10, 4, 0}   // log_max_qp
-	capOutOfSeqCnt               = field{0x30, 31, 31} // out_of_seq_cnt
-	capVnicEnvQueueCounters      = field{0x34, 27, 27} // vnic_env_queue_counters
-	capDisableLocalLbUc          = field{0x7c, 30, 30} // disable_local_lb_uc
-	capDisableLocalLbMc          = field{0x7c, 29, 29} // disable_local_lb_mc
-	capGeneralNotificationEvent  = field{0x38, 13, 13} // general_notification_event
-	capEthWqeTooSmall            = field{0x24, 13, 13} // eth_wqe_too_small
-	capVnicEnvCqOverrun          = field{0x24, 6, 6}   // vnic_env_cq_overrun
 )
 
 // per_protocol_networking_offload_caps
@@ -803,16 +685,12 @@ var (
 	ethCapWqeVlanInsert           = field{0x00, 24, 24} // wqe_vlan_insert
 	ethCapMaxLsoCap               = field{0x00, 20, 16} // max_lso_cap
 	ethCapWqeInlineMode           = field{0x00, 13, 12} // wqe_inline_mode
-	ethCapRssIndTblCap            = field{0x00, 11, 8}  // rss_ind_tbl_cap
 	ethCapRegUmrSq                = field{0x00, 7, 7}   // reg_umr_sq
 	ethCapEnhancedMultiPktSendWqe = field{0x00, 5, 5}   // enhanced_multi_pkt_send_wqe
-	ethCapTunnelStatelessVxlan    = field{0x00, 0, 0}   // tunnel_stateless_vxlan
 	ethCapSwp                     = field{0x04, 31, 31} // swp
 	ethCapSwpCsum                 = field{0x04, 30, 30} // swp_csum
 	ethCapSwpLso                  = field{0x04, 29, 29} // swp_lso
 	ethCapCqeChecksumFull         = field{0x04, 28, 28} // cqe_checksum_full
-	ethCapTunnelStatelessGeneveTx = field{0x04, 27, 27} // tunnel_stateless_geneve_tx
-	ethCapSelfLbEnModifiable      = field{0x00, 23, 23} // self_lb_en_modifiable
 )
 
 // flow_table_nic_cap
@@ -822,34 +700,25 @@ var (
 
 // flow_table_prop_layout
 var (
-	ftPropFtSupport               = field{0x00, 31, 31} // ft_support
-	ftPropFlowCounter             = field{0x00, 29, 29} // flow_counter
-	ftPropFlowModifyEn            = field{0x00, 28, 28} // flow_modify_en
-	ftPropModifyRoot              = field{0x00, 27, 27} // modify_root
-	ftPropIdentifiedMissTableMode = field{0x00, 26, 26} // identified_miss_table_mode
-	ftPropFlowTableModify         = field{0x00, 25, 25} // flow_table_modify
-	ftPropLogMaxFtSize            = field{0x04, 29, 24} // log_max_ft_size
-	ftPropMaxFtLevel              = field{0x04, 7, 0}   // max_ft_level
-	ftPropLogMaxFtNum             = field{0x0c, 7, 0}   // log_max_ft_num
-	ftPropFtFieldSupport          = area{0x20, 16}      // ft_field_support
+	ftPropFtSupport      = field{0x00, 31, 31} // ft_support
+	ftPropModifyRoot     = field{0x00, 27, 27} // modify_root
+	ftPropLogMaxFtSize   = field{0x04, 29, 24} // log_max_ft_size
+	ftPropMaxFtLevel     = field{0x04, 7, 0}   // max_ft_level
+	ftPropFtFieldSupport = area{0x20, 16}      // ft_field_support
 )
 
 // flow_table_fields_supported
 var (
-	ftFieldOuterFrag       = field{0x00, 17, 17} // outer_frag
-	ftFieldOuterDmac       = field{0x00, 31, 31} // outer_dmac
-	ftFieldOuterEtherType  = field{0x00, 29, 29} // outer_ether_type
-	ftFieldOuterIpVersion  = field{0x00, 28, 28} // outer_ip_version
-	ftFieldOuterIpProtocol = field{0x00, 16, 16} // outer_ip_protocol
+	ftFieldOuterFrag      = field{0x00, 17, 17} // outer_frag
+	ftFieldOuterIpVersion = field{0x00, 28, 28} // outer_ip_version
 )
 
 // eth_2819_cntrs_grp_data_layout
 var (
-	rfc2819DropEvents = wide{0x00} // ether_stats_drop_events_high
-	rfc2819Undersize  = wide{0x30} // ether_stats_undersize_pkts_high
-	rfc2819Oversize   = wide{0x38} // ether_stats_oversize_pkts_high
-	rfc2819Fragments  = wide{0x40} // ether_stats_fragments_high
-	rfc2819Jabbers    = wide{0x48} // ether_stats_jabbers_high
+	rfc2819Undersize = wide{0x30} // ether_stats_undersize_pkts_high
+	rfc2819Oversize  = wide{0x38} // ether_stats_oversize_pkts_high
+	rfc2819Fragments = wide{0x40} // ether_stats_fragments_high
+	rfc2819Jabbers   = wide{0x48} // ether_stats_jabbers_high
 )
 
 // eth_802_3_cntrs_grp_data_layout
@@ -864,7 +733,6 @@ var (
 // eth_2863_cntrs_grp_data_layout
 var (
 	rfc2863InDiscards  = wide{0x10} // if_in_discards_high
-	rfc2863InErrors    = wide{0x18} // if_in_errors_high
 	rfc2863OutDiscards = wide{0x38} // if_out_discards_high
 )
 

@@ -107,15 +107,15 @@ func tailCounter(w uint64) uint16 { return bits.ReverseBytes16(uint16(w >> 32)) 
 // tailFormatShift is where a tail has the entry's format.
 const tailFormatShift = 58
 
-// tailWant is the tail of a receive completion of ring lap owner for WQE counter
-// n, as far as tailMask covers it.
-func tailWant(owner uint32, n uint32) uint64 {
-	return uint64(cqeRecv)<<60 | uint64(owner)<<56 | uint64(bits.ReverseBytes16(uint16(n)))<<32
-}
+// tailWant is the tail of a receive completion of ring lap owner, without its WQE
+// counter, which tailCount puts in, as far as tailMask covers it.
+func tailWant(owner uint32) uint64 { return uint64(cqeRecv)<<60 | uint64(owner)<<56 }
+
+func tailCount(n uint32) uint64 { return uint64(bits.ReverseBytes16(uint16(n))) << 32 }
 
 // tailMask covers opcode, format and owner, and of the counter the bits in count.
 func tailMask(count uint32) uint64 {
-	return 0xfd<<56 | uint64(bits.ReverseBytes16(uint16(count)))<<32
+	return 0xfd<<56 | tailCount(count)
 }
 
 // withCounter is a tail with another WQE counter.

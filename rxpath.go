@@ -236,14 +236,14 @@ func (q *recvQueue) fill() {
 		return
 	}
 	size := q.mask + 1
-	free, bulk := size-(q.posted-q.head), uint32(q.layout.bulk)
+	free := size - (q.posted - q.head)
 	q.short = false
 	if free < min(refillChunk, size/4) {
 		return
 	}
 	from := q.posted
 	if q.posted-q.lentAt > 2*size && debugPosts == "" {
-		q.posted += free &^ (bulk - 1) // no page was lent since each was looked at
+		q.posted += free &^ (minBulk - 1) // no page was lent since each was looked at
 	} else {
 		q.postBulks(free)
 	}
@@ -255,9 +255,9 @@ func (q *recvQueue) fill() {
 // postBulks posts the bulks of free WQEs one by one. As long as the ring is half
 // full it has patience with those whose pages are lent.
 func (q *recvQueue) postBulks(free uint32) {
-	bulk, pages, own := uint32(q.layout.bulk), q.pages, q.pool.own
-	for ; free >= bulk; free -= bulk {
-		b := q.posted & q.mask / bulk
+	pages, own := q.pages, q.pool.own
+	for ; free >= minBulk; free -= minBulk {
+		b := q.posted & q.mask / minBulk
 		other := uint32(0)
 		for _, n := range q.held[b*pages:][:pages] {
 			if n >= uint32(len(own)) { // noHold
@@ -272,7 +272,7 @@ func (q *recvQueue) postBulks(free uint32) {
 		if debugPosts != "" {
 			q.checkBulk(b)
 		}
-		q.posted += bulk
+		q.posted += minBulk
 	}
 }
 
@@ -529,9 +529,10 @@ func (q *recvQueue) dropPlain(most int) (n int, bytes uint64) {
 	}
 	head, mask, limit := q.head, tailMask(q.mask), q.limit
 	run, owner := q.cq.run(q.cq.ci, min(most, int(q.posted-head)))
+	want := tailWant(owner)
 	for i := range run {
 		e := &run[i]
-		if (e.load()^tailWant(owner, head))&mask != 0 {
+		if (e.load()^(want|tailCount(head)))&mask != 0 {
 			break
 		}
 		size := be32word(e.byteCount)
@@ -553,9 +554,10 @@ func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
 	head, stride, total, log := r.head, r.stride, uint32(1)<<r.layout.logStrides, r.layout.logStride
 	mask, limit := tailMask(0xffff), q.limit
 	run, owner := q.cq.run(q.cq.ci, most)
+	want := tailWant(owner)
 	for i := range run {
 		e := &run[i]
-		if head == r.posted || (e.load()^tailWant(owner, stride))&mask != 0 {
+		if head == r.posted || (e.load()^(want|tailCount(stride)))&mask != 0 {
 			break
 		}
 		count := be32word(e.byteCount)
