@@ -214,6 +214,9 @@ func (a *appliance) start(context.Context) error {
 	before := spareThreads(len(a.channels()))
 	a.undo.add("threads", func() error { runtime.GOMAXPROCS(before); return nil })
 	cpus := pinning(runtime.NumCPU(), len(a.channels()))
+	if a.o.busy {
+		a.checkCPUs(cpus)
+	}
 	queue := 0
 	for _, p := range a.ports {
 		var handlers []handler
@@ -230,6 +233,19 @@ func (a *appliance) start(context.Context) error {
 		cpus = cpus[n:]
 	}
 	return nil
+}
+
+// checkCPUs warns of what takes time from loops that poll without a pause: a stop
+// of 100 us is 15 000 small packets at 100 Gbit/s, more than a ring holds.
+func (a *appliance) checkCPUs(cpus []int) {
+	if len(cpus) == 0 {
+		a.log.Warn("polling loops take every CPU: none is pinned, and they share with all else (-queues N for fewer)")
+		return
+	}
+	if irqs := interruptsOn("/proc", cpus); len(irqs) > 0 {
+		a.log.Warn("interrupts are served by CPUs that poll, which costs packets: write other CPUs to /proc/irq/N/smp_affinity_list",
+			"irqs", strings.Join(irqs, ","), "cpus", fmt.Sprint(cpus))
+	}
 }
 
 // handlerFor makes the handler of one channel, queue number queue of all.

@@ -34,6 +34,7 @@ func (c *channel) receive(budget int) (done int) {
 		done = c.rx.drop(budget)
 	default:
 		if c.direct != nil {
+			budget = min(budget, c.direct.room(c))
 			done = c.direct.receive(c, budget)
 		}
 		packets, n := c.rx.poll(budget - done)

@@ -37,6 +37,14 @@ func newForwardWork() *forwardWork {
 	return &forwardWork{frames: make([]txFrame, 0, napiBudget*maxFrags)}
 }
 
+// room is what the send ring holds: a frame in several pieces takes two blocks.
+func (w *forwardWork) room(c *channel) int {
+	if c.forward != nil {
+		return c.forward.room() / 2
+	}
+	return c.tx.room() / 2
+}
+
 // receive forwards what needs no view. It leaves the rest to handle.
 func (w *forwardWork) receive(c *channel, budget int) int {
 	frames := w.plain[:min(budget, napiBudget)]
@@ -85,9 +93,9 @@ func swapAll(frames []txFrame, mem dmaMem) {
 // swapAddresses exchanges the destination and source address of a frame.
 func swapAddresses(b []byte) {
 	_ = b[11]
-	lo, hi := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])
-	binary.LittleEndian.PutUint64(b, lo>>48|uint64(hi)<<16|lo<<48)
-	binary.LittleEndian.PutUint32(b[8:], uint32(lo>>16))
+	to, from := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[4:]) // from begins in the upper 48 bits
+	binary.LittleEndian.PutUint64(b, from>>16|to<<48)
+	binary.LittleEndian.PutUint32(b[8:], uint32(to>>16))
 }
 
 func (w *forwardWork) turn(*channel) int { return 0 }

@@ -18,7 +18,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -183,4 +186,39 @@ func (n *napi) wake() {
 			}
 		}
 	}
+}
+
+// interruptsOn lists the interrupts that are served by one of cpus now, by number,
+// from proc (/proc). Where that cannot be read there are none.
+func interruptsOn(proc string, cpus []int) (irqs []string) {
+	lists, _ := filepath.Glob(filepath.Join(proc, "irq", "*", "effective_affinity_list"))
+	for _, path := range lists {
+		b, err := os.ReadFile(path)
+		if err != nil || !meets(strings.TrimSpace(string(b)), cpus) {
+			continue
+		}
+		irqs = append(irqs, filepath.Base(filepath.Dir(path)))
+	}
+	return irqs
+}
+
+// meets reports whether a list such as 0-3,8 names one of cpus.
+func meets(list string, cpus []int) bool {
+	for _, part := range strings.Split(list, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		first, err := strconv.Atoi(lo)
+		last, again := strconv.Atoi(hi)
+		if err != nil || again != nil {
+			continue
+		}
+		for _, c := range cpus {
+			if first <= c && c <= last {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -3,6 +3,10 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -238,4 +242,27 @@ func TestDoorbellsOnceAPoll(t *testing.T) {
 			require.LessOrEqual(t, doorbells()-from, uint64(40*640/napiBudget*5/4), "more than one store a chunk of 64")
 		})
 	}
+}
+
+// H5: interrupts on the CPUs that poll are found, whatever the list looks like.
+func TestInterruptsOnPollingCPUs(t *testing.T) {
+	proc := t.TempDir()
+	for irq, list := range map[string]string{"4": "0\n", "24": "2\n", "25": "0-1,3-5\n", "26": "\n", "27": "x-y,9999999999999999999\n", "28": "1,3\n"} {
+		dir := filepath.Join(proc, "irq", irq)
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "effective_affinity_list"), []byte(list), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(proc, "irq", "99"), 0o700)) // one without a list
+	require.ElementsMatch(t, []string{"25", "28"}, interruptsOn(proc, []int{3}))
+	require.ElementsMatch(t, []string{"4", "24", "25"}, interruptsOn(proc, []int{0, 2}))
+	require.Empty(t, interruptsOn(proc, []int{7}))
+	require.Empty(t, interruptsOn(proc, nil))
+	require.Empty(t, interruptsOn(filepath.Join(proc, "nothing"), []int{0}))
+}
+
+// H5: loops that fill every CPU say so, and go on.
+func TestBusyPollWarnsWithoutCPUsToSpare(t *testing.T) {
+	code, _, errs := cli(t, "-emulate", "-wire", "gen:count=1000", "-busy-poll", "-queues", strconv.Itoa(min(runtime.NumCPU(), 32)), "-json")
+	require.Equal(t, exitDone, code, errs)
+	require.Contains(t, errs, "polling loops take every CPU")
 }

@@ -155,6 +155,8 @@ type dropHandler interface {
 // directHandler is a handler that can do with less than views.
 type directHandler interface {
 	handler
+	// room is how many packets it can take now; the rest waits in the receive ring.
+	room(c *channel) int
 	// receive takes up to budget packets from the channel's queue by itself and
 	// returns how many; what it leaves goes to handle.
 	receive(c *channel, budget int) int

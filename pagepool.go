@@ -40,7 +40,6 @@ const (
 // noHold marks a place in a receive queue's map that has no page yet.
 const noHold = ^uint32(0)
 
-func (r pageRef) pool() uint32 { return uint32(r >> 24) }
 func (r pageRef) page() uint32 { return uint32(r & pageMask) }
 
 // pageBias is what a page counts for its owner while it is lent to others: more

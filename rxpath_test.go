@@ -569,3 +569,10 @@ func TestRingMemory(t *testing.T) {
 		require.LessOrEqual(t, f.Value, 1.0, f.Name)
 	}
 }
+
+// Swapping exchanges the two addresses and nothing else.
+func TestSwapAddresses(t *testing.T) {
+	b := []byte{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16, 0x08, 0x00, 99}
+	swapAddresses(b)
+	require.Equal(t, []byte{11, 12, 13, 14, 15, 16, 1, 2, 3, 4, 5, 6, 0x08, 0x00, 99}, b)
+}

@@ -148,7 +148,6 @@ type steering struct {
 	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
-	next   uint32 // free entry of the address group
 }
 
 // Entries of the filter table.

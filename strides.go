@@ -163,7 +163,6 @@ type icoQueue struct {
 	marks  []icoMark
 	mhead  uint32
 	mtail  uint32
-	lkey   uint32
 	n      uint32 // SQN
 	rec    record
 	uar    []byte
