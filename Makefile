@@ -17,7 +17,7 @@ run: build
 	./mlx5d -emulate -wire gen
 
 test:
-	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 40m ./...
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt would change these files'; exit 1; }

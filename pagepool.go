@@ -238,7 +238,7 @@ func (p *pagePool) returnAll(refs []pageRef) {
 	own, cache, free, id := p.own, p.cache, p.free, uint32(p.id)
 	for _, r := range refs {
 		n := uint32(r) - id
-		if n >= uint32(len(own)) {
+		if uint(n) >= uint(len(own)) {
 			continue
 		}
 		left := own[n] - ownOne
