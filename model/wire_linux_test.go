@@ -26,23 +26,26 @@ func inNamespace(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no network namespace of our own: %v", err)
-		}
-		t.Skipf("no network namespace of our own: %v", err)
+		skipUnlessCI(t, "no network namespace of our own: %v", err)
 	}
 	// Without IPv6, where there is any, the kernel has nothing to say by itself.
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
+}
+
+// skipUnlessCI skips for want of something that CI must have.
+func skipUnlessCI(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
 }
 
 func needTun(t *testing.T) {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no TAP interfaces: %v", err)
-		}
-		t.Skipf("no TAP interfaces: %v", err)
+		skipUnlessCI(t, "no TAP interfaces: %v", err)
 	}
 	require.NoError(t, unix.Close(fd))
 }
@@ -167,7 +170,7 @@ func TestIdleWireMakesFewCalls(t *testing.T) {
 func ipCommand(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("no ip command")
+		skipUnlessCI(t, "no ip command")
 	}
 	out, err := exec.Command("ip", args...).CombinedOutput()
 	require.NoError(t, err, "ip %s: %s", strings.Join(args, " "), out)
@@ -195,7 +198,7 @@ func TestIfUndoesOffloads(t *testing.T) {
 	require.NoError(t, newFrameChecker().check(f))
 
 	if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 1000); err != nil {
-		t.Skipf("no UDP segmentation: %v", err)
+		skipUnlessCI(t, "no UDP segmentation: %v", err)
 	}
 	long := genText(nil, 4500)
 	_, err = unix.Write(fd, long)
