@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -214,6 +216,37 @@ func TestLossIsCounted(t *testing.T) {
 	require.EqualValues(t, 400*40, sum, "%v", s.Drops)
 	require.EqualValues(t, 4*40, s.Drops["rx_undersize_pkts_phy"])
 	require.NotZero(t, s.Drops["rx_oversize_pkts_phy"])
+}
+
+// Frames that crash the decoder library pass through the whole appliance: every
+// one is counted, nothing dies, and memory stays bounded.
+func TestHostileFramesThroughTheNIC(t *testing.T) {
+	var frames [][]byte
+	for _, r := range readTSV(t, sharedFile(t, "field", "gopacket-panics.tsv")) {
+		b, err := hex.DecodeString(r[3])
+		require.NoError(t, err)
+		frames = append(frames, b)
+		for _, kind := range []uint16{ethIPv4, ethIPv6, ethARP, 0x8847, 0x88cc} { // what starts at a higher layer
+			frames = append(frames, append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, byte(kind >> 8), byte(kind)}, b...))
+		}
+	}
+	require.Greater(t, len(frames), 100)
+	path := filepath.Join(t.TempDir(), "hostile.pcap")
+	writePcap(t, path, frames)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	code, out, errs := cli(t, "-emulate", "-wire", "replay:"+path, "-json")
+	runtime.ReadMemStats(&after)
+	require.Equal(t, exitDone, code, errs)
+	var s summary
+	require.NoError(t, json.Unmarshal([]byte(out), &s))
+	sum := s.Packets
+	for _, n := range s.Drops {
+		sum += n
+	}
+	require.EqualValues(t, len(frames), sum)
+	require.NotEmpty(t, s.DecodeErrors)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "bytes allocated")
 }
 
 // writePcap writes frames as a plain microsecond capture of Ethernet.
