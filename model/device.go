@@ -509,15 +509,19 @@ func (d *Device) Step() bool {
 		return false
 	}
 	work := d.releaseAnswers(now)
-	// What a host stored before it rang for a command comes before the command:
-	// the last arm of a queue must not be met after the queue's end.
-	rung := d.takeWord(barCmdDoorbell)
+	// What a host stored before it posted a command comes before the command: the
+	// last arm of a queue must not be met after the queue's end. So the commands
+	// are found first, then the doorbells are taken, then the commands run.
+	rung, posted := d.takeWord(barCmdDoorbell), uint32(0)
+	if rung != 0 {
+		d.keepQueueShape()
+		posted = d.postedCommands()
+	}
 	if d.hca.phase == phaseReady {
 		work = d.takeDoorbells() || work
 	}
 	if rung != 0 {
-		d.keepQueueShape()
-		d.ringCommands(d.postedCommands())
+		d.ringCommands(posted)
 		work = true
 	}
 	if d.hca.phase != phaseReady {
