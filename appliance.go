@@ -155,7 +155,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
-		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, largest: o.mode == modeInspect, txInline: o.txInline,
+		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline,
 			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },

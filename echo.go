@@ -154,3 +154,15 @@ func swap(a, b []byte) {
 		a[i], b[i] = b[i], a[i]
 	}
 }
+
+// neighbourGroups are the multicast addresses on which neighbours ask for addrs:
+// all nodes and each address's solicited-node group (RFC 4291, 2464).
+func neighbourGroups(addrs []netip.Addr) [][6]byte {
+	out := [][6]byte{{0x33, 0x33, 0, 0, 0, 1}}
+	for _, a := range addrs {
+		if b := a.As16(); a.Is6() {
+			out = append(out, [6]byte{0x33, 0x33, 0xff, b[13], b[14], b[15]})
+		}
+	}
+	return out
+}

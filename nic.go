@@ -677,11 +677,11 @@ func (n *nic) createSteering() (err error) {
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
 	// The vport first: what its own filter takes never comes to our tables.
-	if err := n.port.promiscuous(n.params.promisc); err != nil {
+	if err := n.port.promiscuous(n.params.promisc, !n.params.noAllMulti, n.params.groups); err != nil {
 		return err
 	}
-	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false) })
-	if err := n.steering.setFilter(n.params.promisc, &n.undo); err != nil {
+	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false, true, nil) })
+	if err := n.steering.setFilter(n.params.promisc, !n.params.noAllMulti, n.params.groups, &n.undo); err != nil {
 		return err
 	}
 	if err := n.port.setUp(true); err != nil {

@@ -36,6 +36,7 @@ type options struct {
 	addresses                        string
 	addrs                            []netip.Addr
 	promisc                          bool
+	allMulti                         bool
 	set                              map[string]bool // flags that were given
 	duration                         time.Duration
 	count                            uint64
@@ -53,7 +54,7 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
@@ -111,6 +112,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.rxRing, "rx-ring", defaultRing, "`N` receive buffers a queue")
 	f.IntVar(&o.txRing, "tx-ring", defaultRing, "`N` send descriptors a queue, 64 bytes each")
 	f.IntVar(&o.mtu, "mtu", 0, "largest payload in `BYTES`; 0 is the port's largest when inspecting, else 1500")
+	f.BoolVar(&o.allMulti, "allmulti", true, "take all multicast; off takes only what -addr needs for neighbour discovery")
 	f.BoolVar(&o.promisc, "promisc", false, "take frames for other addresses too; on by default when inspecting")
 	f.BoolVar(&o.busy, "busy-poll", false, "spin instead of waiting for interrupts")
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")

@@ -205,15 +205,17 @@ func defaultFlags(c caps) privFlags {
 
 // wishes are what the user asks for; zero means "decide".
 type wishes struct {
-	queues   int
-	rxRing   int
-	txRing   int
-	mtu      int // payload bytes; 0 is the default of the mode
-	promisc  bool
-	largest  bool // mtu 0 means the port's largest, not 1500
-	txInline int  // bytes of frames to put into send WQEs; negative decides
-	strip    bool // strip VLAN tags on receive
-	trap     bool // a channel of its own for control traffic
+	queues     int
+	rxRing     int
+	txRing     int
+	mtu        int // payload bytes; 0 is the default of the mode
+	promisc    bool
+	noAllMulti bool // only these multicast groups
+	groups     [][6]byte
+	largest    bool // mtu 0 means the port's largest, not 1500
+	txInline   int  // bytes of frames to put into send WQEs; negative decides
+	strip      bool // strip VLAN tags on receive
+	trap       bool // a channel of its own for control traffic
 
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
@@ -239,6 +241,8 @@ type params struct {
 	logTxCQ    uint8
 	rqt        int
 	promisc    bool
+	noAllMulti bool
+	groups     [][6]byte
 	strip      bool
 	trap       bool          // there is a channel for control traffic, behind the others
 	moder      [2]moderation // of receive and send completions
@@ -295,7 +299,7 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, promisc: w.promisc, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
+	p := params{queues: w.queues, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
 	if p.trap {
 		most--
 	}

@@ -81,11 +81,16 @@ func (p port) identity() (mac net.HardwareAddr, minInline uint8, err error) {
 
 // promiscuous tells the vport that we want every frame. Flow tables decide what
 // reaches a queue; this asks a switch in the card to let it come that far.
-func (p port) promiscuous(all bool) error {
+func (p port) promiscuous(all, allMulti bool, groups [][6]byte) error {
+	if !allMulti {
+		if err := p.fw.setVportList(vportListMC, groups); err != nil {
+			return fmt.Errorf("multicast groups: %w", err)
+		}
+	}
 	err := p.fw.modifyVport(vportSelectPromisc, func(ctx []byte) {
 		vportPromiscAll.flag(ctx, all)
 		vportPromiscUc.flag(ctx, all)
-		vportPromiscMc.flag(ctx, true)
+		vportPromiscMc.flag(ctx, all || allMulti)
 	})
 	if err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)

@@ -362,19 +362,23 @@ func macMatch(mac [6]byte) []byte {
 }
 
 // setFilter lets through what the appliance shall see: everything when promisc,
-// else its own address, broadcast, and all multicast.
-func (s *steering) setFilter(promisc bool, u *undo) error {
-	rules := []struct {
+// else its own address, broadcast, and all multicast or only the groups given.
+func (s *steering) setFilter(promisc, allMulti bool, groups [][6]byte, u *undo) error {
+	type rule struct {
 		what  string
 		group int
 		index uint32
 		mac   [6]byte
 		on    bool
-	}{
+	}
+	rules := []rule{
 		{"all frames", 2, filterAll, [6]byte{}, promisc},
 		{"own address", 0, 0, s.mac, true},
 		{"broadcast", 0, 1, [6]byte{255, 255, 255, 255, 255, 255}, true},
-		{"multicast", 1, filterMulti, [6]byte{1, 0, 0, 0, 0, 0}, true},
+		{"multicast", 1, filterMulti, [6]byte{1, 0, 0, 0, 0, 0}, allMulti},
+	}
+	for i, mac := range groups {
+		rules = append(rules, rule{"a multicast group", 0, uint32(2 + i), mac, !allMulti})
 	}
 	for _, r := range rules {
 		if !r.on {
