@@ -58,10 +58,11 @@ func readSplit(read func(off int) uint32, at int) uint64 {
 // conversion turns stamps into nanoseconds since 1970. It is never changed once
 // it is published.
 type conversion struct {
-	real bool   // stamps are seconds and nanoseconds; else ticks
-	base int64  // time at tick from; what to add to real time
-	from uint64 // ticks
-	rate uint64 // nanoseconds a tick, times 2^rateShift
+	real   bool   // stamps are seconds and nanoseconds; else ticks
+	base   int64  // time at tick from; what to add to real time
+	from   uint64 // ticks
+	rate   uint64 // nanoseconds a tick from then on, times 2^rateShift
+	before uint64 // the same until then: a stamp has one time, whenever it is looked at
 }
 
 // wall is the time of a stamp.
@@ -71,7 +72,7 @@ func (c *conversion) wall(stamp uint64) int64 {
 	}
 	d := int64((stamp-c.from)<<(64-timerBits)) >> (64 - timerBits)
 	if d < 0 {
-		return c.base - scaled(uint64(-d), c.rate)
+		return c.base - scaled(uint64(-d), c.before)
 	}
 	return c.base + scaled(uint64(d), c.rate)
 }
@@ -139,7 +140,12 @@ func (s *clockServo) set(m clockSample, off int64) {
 		s.line.base += timeScale(off)
 		return
 	}
-	s.line = conversion{base: m.host, from: m.stamp, rate: s.rate(0)}
+	s.line = straightLine(m, s.rate(0))
+}
+
+// straightLine goes through a sample and has one slope.
+func straightLine(m clockSample, rate uint64) conversion {
+	return conversion{base: m.host, from: m.stamp, rate: rate, before: rate}
 }
 
 // timeScale is what to add to a real-time clock that is off by so much. One that
@@ -159,7 +165,7 @@ func (s *clockServo) steer(m clockSample, off int64) {
 	at := s.line.wall(m.stamp)
 	span := max(float64(at-s.line.base), float64(clockPeriod))
 	s.drift = clampDrift(s.drift + gainRate*float64(off)/span)
-	s.line = conversion{base: at, from: m.stamp, rate: s.rate(gainPhase * float64(off) / span)}
+	s.line = conversion{base: at, from: m.stamp, rate: s.rate(gainPhase * float64(off) / span), before: s.line.rate}
 }
 
 // rate is the slope of the line, bent by a share for the time being.
@@ -260,7 +266,7 @@ func (c *deviceClock) guide(m clockSample) conversion {
 	if c.servo.started || c.servo.line.real {
 		return c.servo.line
 	}
-	return conversion{base: m.host, from: m.stamp, rate: c.servo.rate(0)}
+	return straightLine(m, c.servo.rate(0))
 }
 
 // stamper gives one queue's frames their times, which never run backwards. Its

@@ -69,6 +69,23 @@ func (c crystal) ticks(ns int64) uint64 {
 	return c.start + uint64(math.Round(float64(ns)*c.khz/1e6*(1+c.off)))
 }
 
+// A stamp has one time, to a nanosecond, whether it is looked at before or after the line is bent:
+// frames of two queues keep their order.
+func TestStampHasOneTime(t *testing.T) {
+	c := crystal{156_250, 80e-6, 1 << 20}
+	s := newClockServo(156_250)
+	var before conversion
+	for ns := int64(0); ns < int64(5*time.Second); ns += int64(time.Second) {
+		line := s.update(clockSample{stamp: c.ticks(ns), host: hostEpoch + ns})
+		if ns > 0 {
+			for back := uint64(0); back < 1e8; back += 12_345_678 {
+				require.InDelta(t, before.wall(line.from-back), line.wall(line.from-back), 1, "%d ticks before", back) // rounding
+			}
+		}
+		before = line
+	}
+}
+
 // Converted times follow the host's clock however the oscillator is off and however
 // coarsely it is read, across the wrap of the counter, and never run backwards.
 func TestFreeRunningClockIsFollowed(t *testing.T) {

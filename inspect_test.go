@@ -486,6 +486,30 @@ func TestSummaryMerge(t *testing.T) {
 	}
 }
 
+// Flows of equal size are listed in the same order whatever their times were: two
+// runs over the same frames must print the same.
+func TestEqualFlowsHaveOneOrder(t *testing.T) {
+	frames := readCapture(t, sharedFile(t, "pcaps", "zeek_wikipedia.pcap")).frames
+	list := func(shuffle bool) (out []flowLine) {
+		in := newInspector(inspectConfig{})
+		for i, f := range frames {
+			ts := f.ts
+			if shuffle {
+				ts = frames[0].ts + int64(i%7)*1000 // the order of first sight is another
+			}
+			in.packet(f.data, f.wireLen, packetMeta{ts: ts})
+		}
+		s := in.summary()
+		s.finish(nil, time.Second)
+		for _, f := range s.TopFlows {
+			f.DurationS = 0
+			out = append(out, f)
+		}
+		return out
+	}
+	require.Equal(t, list(false), list(true))
+}
+
 func TestSummaryJSON(t *testing.T) {
 	s := inspectFrames(readCapture(t, sharedFile(t, "pcaps", "tcpreplay_test.pcap")).frames)
 	b, err := s.json()

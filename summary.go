@@ -207,7 +207,7 @@ func (s *summary) topFlows() ([]flowLine, []talkerLine) {
 		}
 	}
 	slices.SortFunc(flows, func(x, y *flow) int {
-		return cmp.Or(cmp.Compare(y.total(), x.total()), cmp.Compare(x.first, y.first), x.key.compare(&y.key))
+		return cmp.Or(cmp.Compare(y.total(), x.total()), x.key.compare(&y.key)) // not by time: two runs must agree
 	})
 	lines := make([]flowLine, 0, topLines)
 	for _, f := range flows[:min(len(flows), topLines)] {
@@ -223,9 +223,11 @@ func (s *summary) topFlows() ([]flowLine, []talkerLine) {
 	return lines, list[:min(len(list), topLines)]
 }
 
+// compare orders keys by everything in them.
 func (k *flowKey) compare(o *flowKey) int {
 	return cmp.Or(slices.Compare(k.a[:], o.a[:]), slices.Compare(k.b[:], o.b[:]),
-		cmp.Compare(k.portA, o.portA), cmp.Compare(k.portB, o.portB), cmp.Compare(k.vlans, o.vlans))
+		cmp.Compare(k.portA, o.portA), cmp.Compare(k.portB, o.portB), cmp.Compare(k.vlans, o.vlans),
+		cmp.Compare(k.tunnelID, o.tunnelID), cmp.Compare(k.proto, o.proto), cmp.Compare(k.l3, o.l3), cmp.Compare(k.tunnel, o.tunnel))
 }
 
 func (f *flow) line() flowLine {
