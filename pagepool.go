@@ -233,20 +233,21 @@ func (p *pagePool) lendOwn(n uint32) pageRef {
 }
 
 // returnAll ends what lendOwn began, for a run of fragments. Those of other
-// pools, and noPage, are left out.
-func (p *pagePool) returnAll(refs []pageRef) {
+// owners, and noPage, are left out; it returns how many these were.
+func (p *pagePool) returnAll(refs []pageRef) (left int) {
 	own, cache, free, id := p.own, p.cache, p.free, uint32(p.id)
 	for _, r := range refs {
 		n := uint32(r) - id
 		if uint(n) >= uint(len(own)) {
+			left++
 			continue
 		}
-		left := own[n] - ownOne
-		own[n] = left
-		if left == 0 && uint(free) < uint(len(cache)) {
+		rest := own[n] - ownOne
+		own[n] = rest
+		if rest == 0 && uint(free) < uint(len(cache)) {
 			cache[free] = n
 			free++
-		} else if left == ownLent {
+		} else if rest == ownLent {
 			p.tally.cached += uint64(free - p.free)
 			p.free = free
 			p.settle(n)
@@ -255,6 +256,7 @@ func (p *pagePool) returnAll(refs []pageRef) {
 	}
 	p.tally.cached += uint64(free - p.free)
 	p.free = free
+	return left
 }
 
 // giveBack is the receive queue's end of holding page n.

@@ -137,6 +137,8 @@ type sendQueue struct {
 	inline uint8     // least inline mode
 	n      uint32    // SQN
 	pool   *pagePool // whose pages this goroutine may return directly
+	others refOwner  // of all else that was sent from; nil where there is nothing
+	one    [1]pageRef
 	small  inlineSession
 	marks  []txMark
 	mhead  uint32
@@ -614,7 +616,8 @@ func (q *sendQueue) reserve(blocks uint32) (at uint32, ok bool) {
 // drop gives back what cannot be sent.
 func (q *sendQueue) drop(frames []txFrame) int {
 	for i := range frames {
-		q.pool.returnAll([]pageRef{frames[i].page})
+		q.one[0] = frames[i].page
+		q.takeBack(q.one[:])
 	}
 	q.tally.dropped++
 	return len(frames)
@@ -660,12 +663,23 @@ func (q *sendQueue) complete(budget int) int {
 // counts as awake again: waking at the first free block would stop it at once.
 const wakeShare = 4
 
+// refOwner takes back what a send queue's pool does not know: frames of a UMEM,
+// pages of another channel. noPage may be among refs, and so may the pool's own.
+type refOwner interface{ takeBack(refs []pageRef) }
+
+// takeBack returns pages to whom they belong.
+func (q *sendQueue) takeBack(refs []pageRef) {
+	if q.pool.returnAll(refs) > 0 && q.others != nil {
+		q.others.takeBack(refs)
+	}
+}
+
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
 	for q.ftail != end {
 		at := q.ftail & q.fmask
 		n := min(end-q.ftail, q.fmask+1-at)
-		q.pool.returnAll(q.refs[at : at+n])
+		q.takeBack(q.refs[at : at+n])
 		q.ftail += n
 	}
 }
