@@ -23,7 +23,7 @@ var fileOrder = []string{
 	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
 	"channel.go", "nic.go", "events.go", "port.go",
-	"metadata.go", "rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go",
+	"metadata.go", "rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go", "burst_amd64.go", "frame.go",
 	"steering.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",
 	"emulated.go", "vfio.go", "vfioabi.go", "pci.go", "device.go", "dma.go", "barrier_amd64.go", "undo.go",
