@@ -27,6 +27,12 @@ func (c *channel) poll(budget int) int {
 	return done
 }
 
+// do runs f in the channel's goroutine between two polls and returns when it has
+// run; while the channel does not run it is the caller who runs f. Any goroutine
+// may call it but the channel's own. f may change the channel's queues, but must
+// not wait for long: packets wait meanwhile.
+func (c *channel) do(f func()) { c.mail.post(c.vec, f) }
+
 // receive is the receive side of a turn.
 func (c *channel) receive(budget int) (done int) {
 	switch {

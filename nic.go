@@ -758,6 +758,7 @@ func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 			c.cpu = cpus[i]
 		}
 		c.done = make(chan struct{})
+		c.mail.open()
 		go func() {
 			defer close(c.done)
 			c.run(c)
