@@ -146,7 +146,7 @@ func newSendWork(c *channel, mac [6]byte, size int, left func(int) int) (*sendWo
 	b[12], b[13], b[14] = 0x88, 0xb5, byte(c.index)
 	w := &sendWork{left: left}
 	for i := range w.frames {
-		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), size: uint32(size), page: noPage}
+		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), form: txSize(uint32(size)), page: noPage}
 	}
 	return w, true
 }

@@ -473,7 +473,7 @@ func lendRun(out []txFrame, run []cqe, starts []uint32, p *pagePool) {
 		own[n] += ownOne
 		f := &out[i]
 		f.addr = iova + uint64(at)
-		f.size = be32word(run[i].byteCount)
+		f.form = txForm(be32word(run[i].byteCount)) & txSizeMask
 		f.page = id | pageRef(n)
 	}
 }
@@ -731,11 +731,11 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 	for i := uint32(0); size > 0; i++ {
 		at, room := q.piece(p, i)
 		part := min(size, room)
-		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), size: part, page: q.pool.lendOwn(at >> logPage), kind: txMore})
+		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), form: txSize(part) | txMore, page: q.pool.lendOwn(at >> logPage)})
 		size -= part
 	}
 	if len(out) > first {
-		out[len(out)-1].kind = 0
+		out[len(out)-1].form &^= txMore
 	}
 	return out
 }
@@ -743,7 +743,7 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 // lendWhole is lend for a frame in one piece.
 func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
 	q.lentAt = q.posted
-	return txFrame{addr: q.pool.mem.iova + uint64(p.at), size: size, page: q.pool.lendOwn(p.at >> logPage)}
+	return txFrame{addr: q.pool.mem.iova + uint64(p.at), form: txSize(size), page: q.pool.lendOwn(p.at >> logPage)}
 }
 
 // hold appends one reference for each piece of a frame to out, for a consumer in
