@@ -21,6 +21,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 )
 
 const (
@@ -293,6 +294,18 @@ func (s *steering) redirect(moves map[uint32]uint32) error {
 		t.rqns = rqns
 	}
 	return nil
+}
+
+// leadsTo reports whether packets go to a queue that moves leads to.
+func (s *steering) leadsTo(moves map[uint32]uint32) bool {
+	for _, to := range moves {
+		for _, t := range s.tables {
+			if slices.Contains(t.rqns, to) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // noTIR is where nothing is set apart.
