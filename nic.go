@@ -533,11 +533,6 @@ func (n *nic) newChannel(i int) (*channel, error) {
 	return c, nil
 }
 
-// newCQ makes a completion queue of 2^log entries on channel c.
-func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
-	return n.createCQ(c, cqConfig{logSize: log})
-}
-
 // createCQ makes a completion queue on channel c as f says.
 func (n *nic) createCQ(c *channel, f cqConfig) (*compQueue, error) {
 	return n.createCQIn(c, f, &n.undo)
