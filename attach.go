@@ -35,6 +35,7 @@ func (n *nic) attach(program xdpProgramMaker) error {
 	for i, c := range n.channels {
 		c.do(func() { c.work = works[i] })
 	}
+	n.params.xdp = program != nil
 	return nil
 }
 

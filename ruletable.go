@@ -18,7 +18,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 )
 
 // ruleTable is the rules in force. One goroutine uses it at a time.
@@ -163,11 +162,10 @@ func (t *ruleTable) target(queue int) (to target, err error) {
 	if to, ok := t.targets[queue]; ok {
 		return to, nil
 	}
-	fw, rqn := t.s.fw, slices.Concat(t.to.rqns, t.to.upper)[queue]
-	if to.rqt, err = fw.createRQT([]uint32{rqn}); err != nil {
-		return to, fmt.Errorf("indirection table: %w", err)
+	fw := t.s.fw
+	if to.rqt, err = t.s.addTable([]uint32{t.s.queues[queue]}, &t.lasting); err != nil {
+		return to, err
 	}
-	t.lasting.add("indirection table", func() error { return fw.destroy(opDestroyRQT, to.rqt) })
 	if to.tir, err = fw.createTIR(t.to.td, to.rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
 		return to, fmt.Errorf("TIR: %w", err)
 	}

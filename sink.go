@@ -52,7 +52,12 @@ func (p sinkPlace) newSink(u *undo) (*sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.tir, err = fw.createDirectTIR(p.td, rqn); err != nil {
+	rqt, err := fw.createRQT([]uint32{rqn})
+	if err != nil {
+		return nil, fmt.Errorf("indirection table: %w", err)
+	}
+	u.add("indirection table", func() error { return fw.destroy(opDestroyRQT, rqt) })
+	if s.tir, err = fw.createPlainTIR(p.td, rqt); err != nil {
 		return nil, fmt.Errorf("TIR: %w", err)
 	}
 	u.add("TIR", func() error { return fw.destroy(opDestroyTIR, s.tir) })
