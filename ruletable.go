@@ -113,9 +113,10 @@ func (t *ruleTable) close() (first error) {
 }
 
 // build makes a table of rules.
-func (t *ruleTable) build(rules []rule, u *undo) (table uint32, err error) {
+func (t *ruleTable) build(rules []rule, u *undo) (uint32, error) {
 	fw := t.s.fw
-	if table, err = fw.createFlowTable(rulesLevel, t.log, t.s.filter); err != nil {
+	table, err := fw.createFlowTable(rulesLevel, t.log, t.s.filter)
+	if err != nil {
 		return 0, err
 	}
 	u.add("table of rules", func() error { return fw.destroyFlowTable(table) })

@@ -60,7 +60,7 @@ func (p sinkPlace) newSink(u *undo) (*sink, error) {
 }
 
 // newRQ makes the receive queue. Without a buffer it needs no protection domain.
-func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (rqn uint32, err error) {
+func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (uint32, error) {
 	const logStride = 4 // a WQE of one segment
 	ring, err := p.mem.alloc(1 << (logStride + logSink))
 	if err != nil {
@@ -72,7 +72,7 @@ func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (rqn uint32, err error) 
 		return 0, fmt.Errorf("receive ring: %w", err)
 	}
 	u.add("doorbell record", func() error { p.mem.freeRecord(rec); return nil })
-	rqn, err = p.fw.createRQ(rqConfig{cqn: cqn, counters: counters, tsFormat: p.tsFormat,
+	rqn, err := p.fw.createRQ(rqConfig{cqn: cqn, counters: counters, tsFormat: p.tsFormat,
 		wq: workQueue{kind: wqCyclic, record: rec.mem.iova, logStride: logStride, logSize: logSink, pages: ring.pages()}})
 	if err != nil {
 		return 0, fmt.Errorf("receive queue: %w", err)
