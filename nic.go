@@ -111,11 +111,15 @@ type nic struct {
 	notices  chan string // what an operator should know; dropped when nobody reads
 	undo     undo
 	closed   sync.Once
+
+	extra undo      // of what was made since it is open
+	pools poolTable // of channels whose pages others may get
 }
 
 // channel is one receive and one send queue with all that drives them.
 type channel struct {
 	napi
+	xdpSide
 	n       *nic
 	index   int
 	uar     []byte
@@ -482,6 +486,7 @@ func (n *nic) createChannels() error {
 		}
 		n.channels = append(n.channels, c)
 	}
+	n.undo.add("later queues", n.extra.run)
 	return nil
 }
 
@@ -762,6 +767,9 @@ func (c *channel) takeOver(want uint32) {
 	if c.forward != nil {
 		c.forward.sessions(want&wantXDP != 0)
 	}
+	if c.xdp != nil {
+		c.xdp.sessions(want&wantXDP != 0)
+	}
 }
 
 // ringMemory is what the receive rings' buffers take together, in bytes.
@@ -782,6 +790,7 @@ func (n *nic) start(handlers []handler, busy bool, cpus []int) {
 			c.cpu = cpus[i]
 		}
 		c.done = make(chan struct{})
+		c.mail.open()
 		go func() {
 			defer close(c.done)
 			c.run(c)
@@ -804,6 +813,9 @@ func (n *nic) stop() {
 	}
 	for _, c := range n.channels {
 		<-c.done
+	}
+	for _, c := range n.channels {
+		c.sendHome()
 	}
 }
 

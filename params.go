@@ -231,6 +231,8 @@ type wishes struct {
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
 
+	xdp bool // a program will see frames before they are packets
+
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
 	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 is "decide"
@@ -344,6 +346,9 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
 	if w.rxStriding {
 		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRQ)
+		if w.xdp && p.rxStrides.on() && !p.rxStrides.linear {
+			p.rxStrides, p.logRQ, p.rxWhy = strideLayout{}, p.logRxCQ, "no stride holds a whole frame, which an XDP program needs"
+		}
 		p.logRxCQ = p.logRQ + p.rxStrides.logStrides
 	}
 	p.rxCompress = w.rxCompress && c.compress
@@ -406,7 +411,12 @@ func chooseModeration(c caps, w coalesceWish, fromCQE bool) (m [2]moderation, er
 
 // chooseMTU picks the payload MTU; largest is the port's.
 func chooseMTU(w wishes, largest int) (int, error) {
+	if w.xdp {
+		largest = min(largest, xdpMTU)
+	}
 	switch {
+	case w.xdp && w.mtu > xdpMTU:
+		return 0, errXDPMTU(w.mtu)
 	case w.mtu != 0 && (w.mtu < minMTU || w.mtu > largest):
 		return 0, wishf("-mtu %d: this port can do %d to %d", w.mtu, minMTU, largest)
 	case w.mtu != 0:
@@ -416,6 +426,25 @@ func chooseMTU(w wishes, largest int) (int, error) {
 	default:
 		return min(1500, largest), nil
 	}
+}
+
+// xdpMTU is the largest payload of frames that lie in one page with their
+// headroom: an XDP program sees no further.
+const xdpMTU = pageSize - rxHeadroom - etherHeader - vlanTag
+
+func errXDPMTU(mtu int) error {
+	return wishf("-mtu %d: with an XDP program at most %d", mtu, xdpMTU)
+}
+
+// refusesXDP says why a program cannot work on queues of this make.
+func (p *params) refusesXDP() error {
+	switch {
+	case p.mtu > xdpMTU:
+		return errXDPMTU(p.mtu)
+	case p.rxStrides.on() && !p.rxStrides.linear:
+		return wishf("no stride holds a whole frame, which an XDP program needs: -priv-flags rx_striding_rq=off")
+	}
+	return nil
 }
 
 // chooseRing turns a wished number of entries into its log2, rounded up.
