@@ -268,7 +268,7 @@ func TestRulesLeadToQueues(t *testing.T) {
 		t.Run(profile, func(t *testing.T) {
 			// The queue for control traffic stands in for an upper one.
 			r := newRuleRig(t, profile, wishes{queues: 3, promisc: true, trap: true}, "flow-type tcp4 action 1")
-			r.n.rules.to.upper = []uint32{r.n.channels[3].rx.n}
+			r.n.rules.rqn = func(q int) uint32 { return r.n.queueOf(q, []uint32{r.n.channels[3].rx.n}) }
 			require.Equal(t, []int{1, 1, 1}, r.send(tcp4, changed(tcp4, atSrc4+3, 9), changed(tcp4, atPorts4, 9)))
 			port := func(p byte) []byte { return changed(udp4, atPorts4+2, 0, p) }
 			require.NoError(t, r.n.rules.set(mustRules(t,

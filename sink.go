@@ -12,7 +12,7 @@ import "fmt"
 
 // sink is such a queue.
 type sink struct {
-	tir      uint32 // leads here
+	rqn      uint32
 	counters uint32 // Q counter set
 }
 
@@ -24,7 +24,6 @@ type sinkPlace struct {
 	eqn      uint32
 	uar      []byte
 	uarPage  uint32
-	td       uint32
 	tsFormat uint8
 }
 
@@ -48,14 +47,9 @@ func (p sinkPlace) newSink(u *undo) (*sink, error) {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
 	u.add("completion queue", func() error { return fw.destroy(opDestroyCQ, cq.n) })
-	rqn, err := p.newRQ(cq.n, s.counters, u)
-	if err != nil {
+	if s.rqn, err = p.newRQ(cq.n, s.counters, u); err != nil {
 		return nil, err
 	}
-	if s.tir, err = fw.createDirectTIR(p.td, rqn); err != nil {
-		return nil, fmt.Errorf("TIR: %w", err)
-	}
-	u.add("TIR", func() error { return fw.destroy(opDestroyTIR, s.tir) })
 	return s, nil
 }
 
