@@ -735,7 +735,7 @@ func (n *nic) createSteering(rules []rule) (err error) {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
 	}
 	c := n.channels[0]
-	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, td: n.td, tsFormat: n.caps.rqTime}
+	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
 	if !n.params.promisc && !n.caps.steerDrops && n.port.owner {
 		if to.missed, err = place.newSink(&n.undo); err != nil {
 			return fmt.Errorf("queue of what is not for us: %w", err)
@@ -744,9 +744,19 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
 		return err
 	}
-	n.rules = newRuleTable(n.steering, n.caps, to, place)
+	n.rules = newRuleTable(n.steering, n.caps, n.td, func(q int) uint32 { return n.queueOf(q, to.upper) }, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
+}
+
+// queueOf is the receive queue behind a queue's number as users count: the regular
+// ones, then the upper ones. That of a channel may have been replaced since it was
+// opened.
+func (n *nic) queueOf(queue int, upper []uint32) uint32 {
+	if queue < n.params.queues {
+		return n.channels[queue].rx.n
+	}
+	return upper[queue-n.params.queues]
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.

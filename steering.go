@@ -152,9 +152,9 @@ type steering struct {
 	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
-	missed *sink         // takes what the filter does not let through; nil where the device counts that
 	tables []*queueTable // every way to a receive queue goes through one of them
-	queues []uint32      // RQN by queue number, upper ones behind regular ones
+	missed *sink         // takes what the filter does not let through; nil where the device counts that
+	lost   uint32        // TIR that leads there
 }
 
 // queueTable is an indirection table and what stands in it now.
@@ -181,7 +181,7 @@ const (
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
-	upper   []uint32 // further queues, numbered behind those: only rules lead there
+	upper   []uint32 // further queues, numbered behind those: rules lead there (ruletable.go)
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32
@@ -219,7 +219,7 @@ func queueSpread(rqns []uint32, n int) []uint32 {
 // the filter yet (setFilter), and no packet meets it before it is the root
 // (ruletable.go).
 func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steering, error) {
-	s := &steering{fw: fw, mac: mac, missed: to.missed, queues: slices.Concat(to.rqns, to.upper)}
+	s := &steering{fw: fw, mac: mac, missed: to.missed}
 	rqt, err := s.addTable(queueSpread(to.rqns, to.rqtSize), u)
 	if err != nil {
 		return nil, err
@@ -236,6 +236,11 @@ func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steer
 	}
 	if err := s.addClasses(c, to.td, rqt, trap, u); err != nil {
 		return nil, err
+	}
+	if to.missed != nil {
+		if s.lost, err = s.directTIR(to.td, to.missed.rqn, u); err != nil {
+			return nil, fmt.Errorf("what is not for us: %w", err)
+		}
 	}
 	s.first = s.spread
 	if to.trap {
@@ -299,11 +304,6 @@ func (s *steering) redirect(moves map[uint32]uint32) error {
 			return fmt.Errorf("indirection table: %w", err)
 		}
 		t.rqns = rqns
-	}
-	for i, n := range s.queues {
-		if to, ok := moves[n]; ok {
-			s.queues[i] = to
-		}
 	}
 	return nil
 }
@@ -469,7 +469,7 @@ func (s *steering) setFilter(promisc, allMulti bool, groups [][6]byte, u *undo) 
 	if promisc || s.missed == nil {
 		return nil
 	}
-	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.missed.tir, u); err != nil {
+	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.lost, u); err != nil {
 		return fmt.Errorf("filter for the rest: %w", err)
 	}
 	return nil
