@@ -247,13 +247,13 @@ func frameAt(at, n uint32) uint32 {
 func (w *fileWork) add(pool *pagePool, at uint32, p *sendPlan) {
 	first, n := len(w.elems), uint32(len(p.b))
 	for off := uint32(0); off < n; off += pageSize {
-		f := txFrame{addr: pool.mem.iova + uint64(at+off), eseg: p.offload.eseg(), size: min(n-off, pageSize), page: noPage}
+		f := txFrame{addr: pool.mem.iova + uint64(at+off), eseg: p.offload.eseg(), form: txSize(min(n-off, pageSize)), page: noPage}
 		if off+pageSize < n {
-			f.kind |= txMore
+			f.form |= txMore
 		}
 		w.elems = append(w.elems, f)
 	}
-	w.elems[first].kind |= txKind(p.header) << txHeaderShift
+	w.elems[first].form |= txHeader(uint32(p.header))
 	w.ends = append(w.ends, uint32(len(w.elems)))
 	segs := 2 + (maxInline+vlanTag)/segment + len(w.elems) - first
 	w.blocks = append(w.blocks, uint8(min((segs+segsPerBlock-1)/segsPerBlock, mostBlocks)))
