@@ -1015,6 +1015,11 @@ const (
 	csumL3      = 0x40
 	csumL4      = 0x80
 	insertVLAN  = 0x8000
+
+	swpInnerIPv6 = 0x01 // software parser: what the headers at its offsets are
+	swpInnerUDP  = 0x02
+	swpOuterIPv6 = 0x10
+	swpOuterUDP  = 0x20
 )
 
 // CQE opcodes (chapter Completion Queues).

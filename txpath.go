@@ -267,6 +267,9 @@ func (q *sendQueue) room() int {
 	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
 }
 
+// free is how many WQEBBs of the ring nothing stands in.
+func (q *sendQueue) free() int { return int(q.mask + 1 - (q.pi - q.ci)) }
+
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
 	q.dropAll(frames[q.send(frames):])
