@@ -85,6 +85,9 @@ type caps struct {
 	downDrops  bool
 	outerVer   bool // rules may match the IP version
 	outerFrag  bool
+	matchable  [16]byte // header fields that rules may look at (flow_table_fields_supported)
+	maskable   [16]byte // and those at single bits of which
+	flowCounts bool     // rules may count what they match
 	setRoot    bool
 	tableLevel int
 	logTable   uint8
@@ -94,7 +97,6 @@ type caps struct {
 // decodeCaps reads the three groups of capabilities that matter to us.
 func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	rx := ftCapRx.in(tables)
-	fields := ftPropFtFieldSupport.in(rx)
 	c := caps{
 		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
 		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
@@ -124,14 +126,10 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		version:    capDriverVersion.on(general),
 		steerDrops: capNicReceiveSteeringDiscard.on(general),
 		downDrops:  capReceiveDiscardVportDown.on(general),
-		outerVer:   ftFieldOuterIpVersion.on(fields),
-		outerFrag:  ftFieldOuterFrag.on(fields),
-		setRoot:    ftPropModifyRoot.on(rx),
-		tableLevel: int(ftPropMaxFtLevel.get(rx)),
-		logTable:   uint8(ftPropLogMaxFtSize.get(rx)),
 		// uar_sz is the log2 of the BAR in MiB.
 		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
+	c.decodeTables(rx)
 	if c.clockKHz == 0 { // older firmware
 		c.clockKHz = min(capDeviceFrequencyMhz.get(general), 1<<20) * 1000
 	}
@@ -151,6 +149,19 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	}
 	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
 	return c
+}
+
+// decodeTables reads what receive flow tables can do.
+func (c *caps) decodeTables(rx []byte) {
+	fields := ftPropFtFieldSupport.in(rx)
+	c.outerVer = ftFieldOuterIpVersion.on(fields)
+	c.outerFrag = ftFieldOuterFrag.on(fields)
+	c.matchable = [16]byte(fields)
+	c.maskable = [16]byte(ftPropFtFieldBitmask.in(rx))
+	c.flowCounts = ftPropFlowCounter.on(rx)
+	c.setRoot = ftPropModifyRoot.on(rx)
+	c.tableLevel = int(ftPropMaxFtLevel.get(rx))
+	c.logTable = uint8(ftPropLogMaxFtSize.get(rx))
 }
 
 // timestampFormat chooses what to ask for from timestamp capabilities: real time
@@ -362,8 +373,8 @@ func (p *params) channels() int {
 	return p.queues
 }
 
-// trapLevels is how many flow tables a packet passes when control traffic is set
-// apart.
+// trapLevels is the deepest level of the flow tables when control traffic is set
+// apart or there are rules of the user's (steering.go).
 const trapLevels = 3
 
 // coalesceWish is the user's moderation by ethtool's names: rx-usecs, rx-frames,
