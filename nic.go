@@ -875,8 +875,11 @@ func (n *nic) stop() {
 	for _, c := range n.channels {
 		<-c.done
 	}
-	for _, c := range n.channels {
-		c.sendHome()
+	for _, c := range n.channels { // what others sent to one that had stopped already
+		for c.visited() {
+			c.turn(c)
+		}
+		poller(c).idle()
 	}
 }
 
