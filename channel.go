@@ -21,6 +21,9 @@ func (c *channel) poll(budget int) int {
 	if c.forward != nil {
 		done += c.complete(c.peer, c.forward, budget)
 	}
+	if c.xdp != nil {
+		done += c.complete(c.n, c.xdp, budget) + c.receiveGuests(budget)
+	}
 	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
 	if c.turns++; c.turns%publishTurns == 0 {
 		c.publish()
@@ -44,18 +47,10 @@ func (c *channel) receive(budget int) int {
 
 // take is the receive side of a turn from one queue.
 func (c *channel) take(budget int) (done int) {
-	switch {
-	case c.drops:
-		done = c.rx.drop(budget)
-	default:
-		if c.direct != nil {
-			budget = min(budget, c.direct.room(c))
-			done = c.direct.receive(c, budget)
-		}
-		packets, n := c.rx.poll(budget - done)
-		if done += n; len(packets) > 0 {
-			c.handler.handle(c, packets)
-		}
+	if c.work != nil {
+		done = c.receiveXDP(budget)
+	} else {
+		done = c.receivePlain(budget)
 	}
 	if c.rx.failed {
 		c.n.recoverRX(c)
@@ -116,6 +111,9 @@ func (c *channel) sent() bool {
 	if c.forward != nil {
 		done += c.complete(c.peer, c.forward, napiBudget)
 	}
+	if c.xdp != nil {
+		done += c.complete(c.n, c.xdp, napiBudget)
+	}
 	return done > 0
 }
 
@@ -139,10 +137,13 @@ func (c *channel) leave(q *recvQueue) {
 
 // sendQueues are those that the channel's goroutine owns.
 func (c *channel) sendQueues() []*sendQueue {
-	if c.forward == nil {
-		return []*sendQueue{c.tx}
+	all := []*sendQueue{c.tx}
+	for _, q := range []*sendQueue{c.forward, c.xdpSeen.Load()} {
+		if q != nil {
+			all = append(all, q)
+		}
 	}
-	return []*sendQueue{c.tx, c.forward}
+	return all
 }
 
 // complete takes the completions of n's send queue q and recovers it from errors.
@@ -164,7 +165,11 @@ func (c *channel) publish() {
 	if c.next != nil {
 		c.next.publish()
 	}
+	c.publishXDP()
 	c.n.watchTX(c.tx)
+	if c.xdp != nil {
+		c.n.watchTX(c.xdp)
+	}
 	if c.forward != nil {
 		c.peer.watchTX(c.forward)
 	}
@@ -189,7 +194,7 @@ func (c *channel) pending() bool {
 
 // load is what has been received, as last published.
 func (c *channel) load() (packets, bytes uint64) {
-	return c.rxStats.packets.get(), c.rxStats.bytes.get()
+	return c.rxStats.packets.get() + c.xdpStats.packets.get(), c.rxStats.bytes.get() + c.xdpStats.bytes.get()
 }
 
 func (c *channel) arm() {
@@ -201,6 +206,10 @@ func (c *channel) arm() {
 		c.ico.cq.arm()
 	}
 	c.tx.cq.arm()
+	if c.xdp != nil {
+		c.xdp.cq.arm()
+		c.guests.sleep(c.vec)
+	}
 }
 
 func (c *channel) idle() {

@@ -126,6 +126,7 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 func (n *nic) applyFlag(f privFlag, on bool) error {
 	p := n.params
 	*f.field(&p.flags) = on
+	p.xdp = p.xdp || n.channels[0].xdpSeen.Load() != nil // attached meanwhile
 	if err := p.chooseRX(n.caps, p.flags.rxStriding, p.flags.rxCompress, n.rxMini); err != nil {
 		return err
 	}
@@ -238,6 +239,14 @@ func (n *nic) formatPrivFlags() string {
 		text += fmt.Sprintf("%-19s: %s\n", f.name, onOff(*f.field(&n.params.flags)))
 	}
 	return text
+}
+
+// formatRules is the form of ethtool -n; nothing where there are no rules.
+func (n *nic) formatRules() string {
+	if len(n.rules.rules) == 0 {
+		return ""
+	}
+	return formatRules(n.rules.rules, n.params.queues)
 }
 
 // driverInfo is what ethtool -i shows.

@@ -131,9 +131,10 @@ type recvQueue struct {
 	failed  bool     // an error completion was seen; the queue waits for recovery
 	cause   cqeError // of that
 	since   time.Time
-	short   bool   // the last fill wanted pages that were not there
-	retired bool   // gets no more buffers
-	lentAt  uint32 // posted when a page was lent last
+	short   bool      // the last fill wanted pages that were not there
+	retired bool      // gets no more buffers
+	lentAt  uint32    // posted when a page was lent last
+	guest   *pagePool // of the packets that the handler has, which came in elsewhere; nil is ours
 	tally   rxTally
 	stats   *rxStats // of the channel: they outlive a queue that is replaced
 	undo    *undo    // takes the queue back
@@ -779,6 +780,9 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 
 // lendWhole is lend for a frame in one piece.
 func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
+	if q.guest != nil && q.guest != q.pool {
+		return txFrame{addr: q.guest.mem.iova + uint64(p.at), form: txSize(size), page: q.guest.share(p.at >> logPage)}
+	}
 	q.lentAt = q.posted
 	return txFrame{addr: q.pool.mem.iova + uint64(p.at), form: txSize(size), page: q.pool.lendOwn(p.at >> logPage)}
 }
@@ -787,6 +791,9 @@ func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
 // another goroutine: the bytes stay valid beyond finish until it has given every
 // one to the pool's release. It must take what it wants of packet with it.
 func (q *recvQueue) hold(out []pageRef, p *packet) []pageRef {
+	if q.guest != nil {
+		return append(out, q.guest.share(p.at>>logPage))
+	}
 	q.lentAt = q.posted
 	for i := range uint32(p.frags) {
 		at, _ := q.piece(p, i)
@@ -800,8 +807,11 @@ func (q *recvQueue) roomy(p *packet) []byte {
 	n := uint32(len(p.b))
 	room := n
 	switch r := q.ring; {
+	case q.guest != nil:
+		return q.guest.cut(p.at, p.slot)[:n]
 	case r == nil:
-		_, room = q.piece(p, 0)
+		at, all := q.piece(p, 0)
+		room = all - (p.at - at) // a program may have moved the frame's head
 	case p.frags == 1: // the rest of its last stride
 		room += -(p.at + n) & (1<<r.layout.logStride - 1)
 	}

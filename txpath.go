@@ -272,6 +272,14 @@ func (q *sendQueue) sendOrDrop(frames []txFrame) {
 	q.dropAll(frames[q.send(frames):])
 }
 
+// giveUp gives frames back uncounted: whoever could not post them counts.
+func (q *sendQueue) giveUp(frames []txFrame) {
+	for i := range frames {
+		q.one[0] = frames[i].page
+		q.takeBack(q.one[:])
+	}
+}
+
 // dropAll drops frames one by one, so that each is counted.
 func (q *sendQueue) dropAll(frames []txFrame) {
 	for len(frames) > 0 {
@@ -585,13 +593,15 @@ func headerLength(b []byte, mode uint8) uint32 {
 }
 
 // bytesOf is the first n bytes of a piece, or nothing when it does not lie in
-// this goroutine's own pool.
+// memory that this goroutine may read.
 func (q *sendQueue) bytesOf(f *txFrame, n uint32) []byte {
-	off, all := f.addr-q.pool.mem.iova, q.pool.mem.b
-	if off >= uint64(len(all)) || uint64(len(all))-off < uint64(n) {
-		return nil
+	if b := q.pool.at(f.addr, n); b != nil {
+		return b
 	}
-	return all[off:][:n:n]
+	if o, ok := q.others.(memoryOwner); ok {
+		return o.bytesOf(f.page, f.addr, n)
+	}
+	return nil
 }
 
 // reserve returns the place of a WQE of so many blocks that does not cross the
@@ -667,6 +677,13 @@ const wakeShare = 4
 // refOwner takes back what a send queue's pool does not know: frames of a UMEM,
 // pages of another channel. noPage may be among refs, and so may the pool's own.
 type refOwner interface{ takeBack(refs []pageRef) }
+
+// memoryOwner is a refOwner that also shows the memory behind n bytes at bus
+// address addr in r, for headers that must stand in a WQE.
+type memoryOwner interface {
+	refOwner
+	bytesOf(r pageRef, addr uint64, n uint32) []byte
+}
 
 // takeBack returns pages to whom they belong.
 func (q *sendQueue) takeBack(refs []pageRef) {
