@@ -126,6 +126,7 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 func (n *nic) applyFlag(f privFlag, on bool) error {
 	p := n.params
 	*f.field(&p.flags) = on
+	p.xdp = p.xdp || n.channels[0].xdpSeen.Load() != nil // attached meanwhile
 	if err := p.chooseRX(n.caps, p.flags.rxStriding, p.flags.rxCompress, n.rxMini); err != nil {
 		return err
 	}

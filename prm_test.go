@@ -190,7 +190,6 @@ var constants = []struct {
 	{inlineTCP, "wqe_inline_mode", "MLX5_INLINE_MODE_TCP_UDP"},
 	{inlineVport, "cap_inline_mode", "MLX5_CAP_INLINE_MODE_VPORT_CONTEXT"},
 	{tirIndirect, "tir_disp_type", "MLX5_TIRC_DISP_TYPE_INDIRECT"},
-	{hashXOR8, "rss_hash_fn", "MLX5_RX_HASH_FN_INVERTED_XOR8"},
 	{hashToeplitz, "rss_hash_fn", "MLX5_RX_HASH_FN_TOEPLITZ"},
 	{hashSrcIP, "rss_hash_field_sel", "MLX5_HASH_FIELD_SEL_SRC_IP"},
 	{hashDstIP, "rss_hash_field_sel", "MLX5_HASH_FIELD_SEL_DST_IP"},

@@ -278,7 +278,7 @@ func (s *steering) directTIR(td, rqn uint32, u *undo) (tir uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if tir, err = s.fw.createPlainTIR(td, rqt); err != nil {
+	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
 		return 0, fmt.Errorf("TIR: %w", err)
 	}
 	u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
