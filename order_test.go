@@ -20,9 +20,10 @@ import (
 // fileOrder is the reading order of the house: a file uses only files below it.
 var fileOrder = []string{
 	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchtx.go", "benchrx.go", "benchnapi.go", "benchkit.go",
-	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
+	"xskapp.go", "modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
-	"channel.go", "nic.go", "events.go", "port.go",
+	"xskbind.go", "channel.go", "nic.go", "events.go", "port.go",
+	"xsktx.go", "xsk.go", "umem.go", "xskring.go",
 	"metadata.go", "rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go",
 	"steering.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",

@@ -40,6 +40,9 @@ const (
 // noHold marks a place in a receive queue's map that has no page yet.
 const noHold = ^uint32(0)
 
+// xskOwners is the first owner number of UMEM frames; pools have those below.
+const xskOwners = 128
+
 func (r pageRef) page() uint32 { return uint32(r & pageMask) }
 
 // pageBias is what a page counts for its owner while it is lent to others: more

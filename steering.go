@@ -167,6 +167,7 @@ const (
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
+	upper   []uint32 // those of the queues in the upper half of the numbers, XSK's; nil where there are none
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32
