@@ -162,6 +162,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		mem:      a.mem,
 		index:    i,
 		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
+		rules:    o.rules,
 	})
 	if err != nil {
 		return err
@@ -173,6 +174,9 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		return err
 	}
 	a.log.Info("NIC is up", about...)
+	for _, r := range o.rules {
+		a.log.Info("rule", "is", r.String())
+	}
 	return nil
 }
 
@@ -427,7 +431,7 @@ func (a *appliance) printStats() {
 		if err := p.stats.update(); err != nil {
 			a.log.Warn(err.Error())
 		}
-		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce())
+		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce(), p.nic.formatRules())
 	}
 }
 

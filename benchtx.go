@@ -59,7 +59,7 @@ func (b *txBench) load() error {
 		}
 		ref := b.pool.lendOwn(n)
 		b.pool.giveBack(n)
-		b.frames[i] = txFrame{addr: b.pool.addr(n, 0), size: benchFrame, page: ref}
+		b.frames[i] = txFrame{addr: b.pool.addr(n, 0), form: txSize(benchFrame), page: ref}
 	}
 	return nil
 }

@@ -20,6 +20,9 @@ func (c *channel) poll(budget int) int {
 	if c.forward != nil {
 		done += c.complete(c.peer, c.forward, budget)
 	}
+	if c.xdp != nil {
+		done += c.complete(c.n, c.xdp, budget) + c.receiveGuests(budget)
+	}
 	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
 	if c.xsk != nil {
 		done += c.pollXSK(budget)
@@ -55,18 +58,10 @@ func (c *channel) pollXSK(budget int) int {
 
 // receive is the receive side of a turn.
 func (c *channel) receive(budget int) (done int) {
-	switch {
-	case c.drops:
-		done = c.rx.drop(budget)
-	default:
-		if c.direct != nil {
-			budget = min(budget, c.direct.room(c))
-			done = c.direct.receive(c, budget)
-		}
-		packets, n := c.rx.poll(budget - done)
-		if done += n; len(packets) > 0 {
-			c.handler.handle(c, packets)
-		}
+	if c.work != nil {
+		done = c.receiveXDP(budget)
+	} else {
+		done = c.receivePlain(budget)
 	}
 	if c.rx.failed {
 		c.n.recoverRX(c)
@@ -78,10 +73,13 @@ func (c *channel) receive(budget int) (done int) {
 
 // sendQueues are those that the channel's goroutine owns.
 func (c *channel) sendQueues() []*sendQueue {
-	if c.forward == nil {
-		return []*sendQueue{c.tx}
+	all := []*sendQueue{c.tx}
+	for _, q := range []*sendQueue{c.forward, c.xdpSeen.Load()} {
+		if q != nil {
+			all = append(all, q)
+		}
 	}
-	return []*sendQueue{c.tx, c.forward}
+	return all
 }
 
 // complete takes the completions of n's send queue q and recovers it from errors.
@@ -100,7 +98,11 @@ const publishTurns = 16
 func (c *channel) publish() {
 	c.report()
 	c.rx.publish()
+	c.publishXDP()
 	c.n.watchTX(c.tx)
+	if c.xdp != nil {
+		c.n.watchTX(c.xdp)
+	}
 	if c.forward != nil {
 		c.peer.watchTX(c.forward)
 	}
@@ -132,7 +134,7 @@ func (c *channel) pending() bool {
 
 // load is what has been received, as last published.
 func (c *channel) load() (packets, bytes uint64) {
-	return c.rx.stats.packets.get(), c.rx.stats.bytes.get()
+	return c.rx.stats.packets.get() + c.xdpStats.packets.get(), c.rx.stats.bytes.get() + c.xdpStats.bytes.get()
 }
 
 func (c *channel) arm() {
@@ -143,6 +145,10 @@ func (c *channel) arm() {
 	c.tx.cq.arm()
 	if c.xsk != nil && c.xsk.sleep() {
 		c.vec.kick()
+	}
+	if c.xdp != nil {
+		c.xdp.cq.arm()
+		c.guests.sleep(c.vec)
 	}
 }
 

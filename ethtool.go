@@ -219,6 +219,14 @@ func (n *nic) formatPrivFlags() string {
 	return text
 }
 
+// formatRules is the form of ethtool -n; nothing where there are no rules.
+func (n *nic) formatRules() string {
+	if len(n.rules.rules) == 0 {
+		return ""
+	}
+	return formatRules(n.rules.rules, n.params.queues)
+}
+
 // driverInfo is what ethtool -i shows.
 type driverInfo struct {
 	driver   string

@@ -13,30 +13,43 @@ package main
 
 import "encoding/binary"
 
-// txFrame is a frame to send, or a piece of one, in DMA memory. It holds no
-// pointer, so that bursts of it cost the garbage collector nothing.
+// txFrame is a frame to send, or a piece of one, in DMA memory: half a cache line.
+// It holds no pointer, so that bursts of it cost the garbage collector nothing.
 type txFrame struct {
 	addr uint64  // where the device finds it
 	eseg seg     // what shall be done to it; the zero value is nothing
-	size uint32  // bytes
+	form txForm  // bytes, and what keeps it from sharing a WQE
 	page pageRef // given back when it has left; noPage when nobody waits
-	kind txKind
 }
 
-// txKind says what keeps a frame from sharing a WQE. The zero value is a frame
-// in one piece with nothing special about it.
-type txKind uint32
+// txForm is txSize(n), with what is special about the frame: txMore, txAlone and
+// txHeader(n). A frame in one piece with nothing special is just its size, so
+// that one unsigned comparison refuses all others with the sizes that do not fit.
+type txForm uint32
 
 const (
-	txMore  txKind = 1 << 0 // the next element is a further piece of this frame
-	txAlone txKind = 1 << 1 // wants a WQE of its own (a mark for TLS)
-	// txHeader is the length of the headers of a frame that the device shall cut
-	// into segments (LSO), in the upper 16 bits.
-	txHeaderShift = 16
+	txSizeMask  txForm = 1<<20 - 1
+	txMore      txForm = 1 << 20 // the next element is a further piece of this frame
+	txAlone     txForm = 1 << 21 // wants a WQE of its own (a mark for TLS)
+	headerShift        = 22
 )
 
+// txSize is the form of a piece of n bytes. What is beyond the field is beyond
+// every port as well.
+func txSize(n uint32) txForm { return min(txForm(n), txSizeMask) }
+
+// txHeader marks a frame that the device shall cut into segments (LSO), and says
+// how long the headers are which every cut repeats.
+func txHeader(n uint32) txForm { return txForm(min(n, 1<<(32-headerShift)-1)) << headerShift }
+
+// size is how many bytes the piece has.
+func (f txForm) size() uint32 { return uint32(f & txSizeMask) }
+
+// plain reports whether nothing is special.
+func (f txForm) plain() bool { return f <= txSizeMask }
+
 // header is the length of the headers to repeat, 0 when the frame is sent as is.
-func (k txKind) header() uint32 { return uint32(k >> txHeaderShift) }
+func (f txForm) header() uint32 { return uint32(f >> headerShift) }
 
 // sessionLimit is how many packets fit: the length of a WQE has 6 bits and
 // counts 16-byte segments, two of which are not packets. Linux stops at 58.
@@ -46,7 +59,8 @@ const sessionLimit = maxDS - 2
 func tagged(eseg seg) bool { return be64word(eseg.b)&(insertVLAN<<16) != 0 }
 
 // sizeRange says which frames can be sent as they are: from a header up to what
-// the port takes. One unsigned comparison checks both ends.
+// the port takes. One unsigned comparison checks both ends, and of a form that
+// the frame is plain too.
 type sizeRange uint32
 
 func upTo(frame int) sizeRange { return sizeRange(frame - etherHeader) }
@@ -73,8 +87,8 @@ func fillSession(out []seg, refs []pageRef, frames []txFrame, lkey uint32, ok si
 	eseg, key := frames[0].eseg, uint64(be32word(lkey))<<32
 	for i := range frames {
 		f := &frames[i]
-		size := f.size
-		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || ok.refuses(size) {
+		size := uint32(f.form)
+		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 || ok.refuses(size) {
 			return i, bytes
 		}
 		out[i] = seg{key | uint64(be32word(size)), be64word(f.addr)}
@@ -103,12 +117,12 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 			break
 		}
 		f := &frames[n]
-		if f.eseg != frames[0].eseg || f.kind != 0 || ok.refuses(f.size) {
+		if f.eseg != frames[0].eseg || ok.refuses(uint32(f.form)) {
 			break
 		}
 		room, put := s.one(out[used:], f)
 		if room == 0 && n == 0 { // before the ring's edge not even the first may fit
-			out[0], room = dataSeg(f.size, s.lkey, f.addr), 1
+			out[0], room = dataSeg(f.form.size(), s.lkey, f.addr), 1
 		}
 		if room == 0 {
 			break
@@ -117,7 +131,7 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 			inlined++
 		}
 		refs[n] = f.page
-		used, bytes, n = used+room, bytes+f.size, n+1
+		used, bytes, n = used+room, bytes+f.form.size(), n+1
 	}
 	return n, used, inlined, bytes
 }
@@ -134,8 +148,8 @@ func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame, eseg
 	mem, base, last, span := s.mem, s.base, uint64(len(s.mem)-wqebb), min(s.most, wqebb-4)-least
 	for i := range frames {
 		f := &frames[i]
-		size, off := f.size, f.addr-base
-		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b)|uint64(f.kind) != 0 || size-least > span || off > last {
+		size, off := uint32(f.form), f.addr-base
+		if (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 || size-least > span || off > last {
 			return i, bytes
 		}
 		// Written out here, since the compiler would call it: all 60 bytes, beyond a
@@ -155,19 +169,19 @@ func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame, eseg
 // in our memory, else a pointer. It returns how many it took, 0 when there is no
 // room.
 func (s *inlineSession) one(out []seg, f *txFrame) (room int, put bool) {
-	room = int(f.size+4+segment-1) / segment
-	off := f.addr - s.base
-	if f.size > s.most || off >= uint64(len(s.mem)) || uint64(len(s.mem))-off < uint64(room*segment) {
+	size, off := f.form.size(), f.addr-s.base
+	room = int(size+4+segment-1) / segment
+	if size > s.most || off >= uint64(len(s.mem)) || uint64(len(s.mem))-off < uint64(room*segment) {
 		if len(out) == 0 {
 			return 0, false
 		}
-		out[0] = dataSeg(f.size, s.lkey, f.addr)
+		out[0] = dataSeg(size, s.lkey, f.addr)
 		return 1, false
 	}
 	if room > len(out) {
 		return 0, false
 	}
-	putInline(out[:room], s.mem[off:], f.size)
+	putInline(out[:room], s.mem[off:], size)
 	return room, true
 }
 

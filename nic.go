@@ -79,6 +79,7 @@ type openOptions struct {
 	mem          *arena       // shared with other NICs; nil is one of our own
 	index        int          // among NICs that share memory
 	flags        func(caps) (privFlags, error)
+	rules        []rule // about received packets, in order (placeRules)
 }
 
 // nic is an open NIC.
@@ -100,7 +101,9 @@ type nic struct {
 	vectors  []int  // eventfds
 	pages    firmwarePages
 	channels []*channel
+	guests   [maxQueues + 1]*sendQueue // send queues of other NICs' channels, by the channel beside them
 	steering *steering
+	rules    *ruleTable
 	clock    *deviceClock
 	moder    moderator
 	control  controlLoop
@@ -108,11 +111,15 @@ type nic struct {
 	notices  chan string // what an operator should know; dropped when nobody reads
 	undo     undo
 	closed   sync.Once
+
+	extra undo      // of what was made since it is open
+	pools poolTable // of channels whose pages others may get
 }
 
 // channel is one receive and one send queue with all that drives them.
 type channel struct {
 	napi
+	xdpSide
 	n       *nic
 	index   int
 	uar     []byte
@@ -187,7 +194,7 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		n.setUpPort,
 		n.startWorkers,
 		n.createChannels,
-		n.createSteering,
+		func() error { return n.createSteering(o.rules) },
 		n.bringUp,
 	}
 	for _, step := range steps {
@@ -348,6 +355,9 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
+	if err = checkRules(o.rules, n.caps, n.params.queues, 0); err != nil {
+		return err
+	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
 	if n.params.rxWhy != "" {
 		n.notify("receive queues: %s", n.params.rxWhy)
@@ -478,6 +488,7 @@ func (n *nic) createChannels() error {
 		}
 		n.channels = append(n.channels, c)
 	}
+	n.undo.add("later queues", n.extra.run)
 	return nil
 }
 
@@ -659,6 +670,7 @@ func (n *nic) newXSK(c *channel) error {
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
 	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool, to.params.flags.xdpTxMPWQE)
+	to.guests[c.index] = c.forward
 	return err
 }
 
@@ -695,8 +707,9 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	return q, nil
 }
 
-// createSteering puts the channels behind flow tables. Nothing is let in yet.
-func (n *nic) createSteering() (err error) {
+// createSteering puts the channels behind flow tables, the first of which are the
+// user's rules. Nothing is let in yet.
+func (n *nic) createSteering(rules []rule) (err error) {
 	rqns := make([]uint32, len(n.channels))
 	for i, c := range n.channels {
 		rqns[i] = c.rx.n
@@ -713,18 +726,34 @@ func (n *nic) createSteering() (err error) {
 	if n.params.xskSpread {
 		to.rqns = to.upper
 	}
-	n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo)
-	return err
+	c := n.channels[0]
+	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, td: n.td, tsFormat: n.caps.rqTime}
+	if !n.params.promisc && !n.caps.steerDrops && n.port.owner {
+		if to.missed, err = place.newSink(&n.undo); err != nil {
+			return fmt.Errorf("queue of what is not for us: %w", err)
+		}
+	}
+	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
+		return err
+	}
+	n.rules = newRuleTable(n.steering, n.caps, to, place)
+	n.undo.add("rules", n.rules.close)
+	return n.rules.set(rules)
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
-	// The vport first: what its own filter takes never comes to our tables.
-	if err := n.port.promiscuous(n.params.promisc, !n.params.noAllMulti, n.params.groups); err != nil {
+	// The vport first: what its own filter takes never comes to our tables. Where the
+	// device does not count what that takes, our tables take and count it all.
+	if err := n.port.promiscuous(n.params.promisc || n.steering.missed != nil, !n.params.noAllMulti, n.params.groups); err != nil {
 		return err
 	}
 	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false, true, nil) })
 	if err := n.steering.setFilter(n.params.promisc, !n.params.noAllMulti, n.params.groups, &n.undo); err != nil {
+		return err
+	}
+	// A VF's link is up already: no packet meets the tables before they are whole.
+	if err := n.rules.open(); err != nil {
 		return err
 	}
 	if err := n.port.setUp(true); err != nil {
@@ -784,6 +813,9 @@ func (c *channel) takeOver(want uint32) {
 	if c.xsk != nil {
 		c.xsk.tx.sessions(want&wantXDP != 0)
 	}
+	if c.xdp != nil {
+		c.xdp.sessions(want&wantXDP != 0)
+	}
 }
 
 // ringMemory is what the receive rings' buffers take together, in bytes.
@@ -827,6 +859,9 @@ func (n *nic) stop() {
 	}
 	for _, c := range n.channels {
 		<-c.done
+	}
+	for _, c := range n.channels {
+		c.sendHome()
 	}
 }
 

@@ -34,6 +34,8 @@ type options struct {
 	togglePeriod                     time.Duration
 	snaplen, flows, size             int
 	addresses                        string
+	ruleTexts                        listFlag
+	rules                            []rule
 	addrs                            []netip.Addr
 	promisc                          bool
 	allMulti                         bool
@@ -53,6 +55,7 @@ var flagGroups = []flagGroup{
 	{"Run without hardware", "mlx5d -emulate -profile cx5 -wire replay:traffic.pcap", []string{"emulate", "profile", "wire"}},
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
+	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' -rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
 	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
@@ -75,6 +78,16 @@ func (f onOffFlag) Set(s string) error {
 		return errors.New("on or off")
 	}
 	*f.on = s == "on"
+	return nil
+}
+
+// listFlag is a flag that can be given again and again.
+type listFlag []string
+
+func (l *listFlag) String() string { return strings.Join(*l, "; ") }
+
+func (l *listFlag) Set(s string) error {
+	*l = append(*l, s)
 	return nil
 }
 
@@ -125,6 +138,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.Var(onOffFlag{&o.adaptive}, "adaptive-rx", "let the load choose rx-usecs and rx-frames: `on|off`")
 	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
 	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
+	f.Var(&o.ruleTexts, "rule", "lead what `WORDS` fit to a queue (action N) or drop it (action -1), in the words of ethtool -N; can be given again and again, and the lowest loc is looked at first")
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -217,6 +231,16 @@ func (o *options) parseLists() (err error) {
 	}
 	if !o.set["promisc"] {
 		o.promisc = o.mode == modeInspect
+	}
+	for _, text := range o.ruleTexts {
+		r, err := parseRule(text)
+		if err != nil {
+			return wishf("-rule %q: %v", text, err)
+		}
+		o.rules = append(o.rules, r)
+	}
+	if o.rules, err = placeRules(o.rules); err != nil {
+		return err
 	}
 	for _, a := range strings.FieldsFunc(o.addresses, func(r rune) bool { return r == ',' }) {
 		ip, err := netip.ParseAddr(a)

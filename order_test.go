@@ -22,10 +22,10 @@ var fileOrder = []string{
 	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchtx.go", "benchrx.go", "benchnapi.go", "benchkit.go",
 	"xskapp.go", "modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
-	"xskbind.go", "channel.go", "nic.go", "events.go", "port.go",
-	"xsktx.go", "xsk.go", "umem.go", "xskring.go",
+	"xskbind.go", "attach.go", "channel.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go", "bpfcode.go", "bpf.go",
+	"xsktx.go", "xsk.go", "umem.go", "xskring.go", "xdp.go", "guests.go",
 	"metadata.go", "rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go",
-	"steering.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
+	"steering.go", "sink.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",
 	"emulated.go", "vfio.go", "vfioabi.go", "pci.go", "device.go", "dma.go", "barrier_amd64.go", "undo.go",
 }

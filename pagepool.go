@@ -172,6 +172,15 @@ func (p *pagePool) cut(at, n uint32) []byte {
 	return b[:n:n]
 }
 
+// at is the n bytes at bus address addr, nothing where that is not in the pool.
+func (p *pagePool) at(addr uint64, n uint32) []byte {
+	off := addr - p.mem.iova
+	if off >= uint64(len(p.mem.b)) || uint64(len(p.mem.b))-off < uint64(n) {
+		return nil
+	}
+	return p.cut(uint32(off), n)
+}
+
 // addr is the bus address of byte off of page n.
 func (p *pagePool) addr(n, off uint32) uint64 {
 	return p.mem.iova + uint64(n)*pageSize + uint64(off)
@@ -225,6 +234,13 @@ func (p *pagePool) lend(n uint32) pageRef {
 		p.own[n] |= ownLent
 	}
 	pg.lent++
+	return p.id | pageRef(n)
+}
+
+// share counts one more fragment of page n for whoever has one that is lent, in
+// any goroutine; it too ends with release.
+func (p *pagePool) share(n uint32) pageRef {
+	p.pages[n].refs.Add(1)
 	return p.id | pageRef(n)
 }
 

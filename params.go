@@ -85,6 +85,9 @@ type caps struct {
 	downDrops  bool
 	outerVer   bool // rules may match the IP version
 	outerFrag  bool
+	matchable  [16]byte // header fields that rules may look at (flow_table_fields_supported)
+	maskable   [16]byte // and those at single bits of which
+	flowCounts bool     // rules may count what they match
 	setRoot    bool
 	tableLevel int
 	logTable   uint8
@@ -94,7 +97,6 @@ type caps struct {
 // decodeCaps reads the three groups of capabilities that matter to us.
 func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	rx := ftCapRx.in(tables)
-	fields := ftPropFtFieldSupport.in(rx)
 	c := caps{
 		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
 		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
@@ -124,14 +126,10 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		version:    capDriverVersion.on(general),
 		steerDrops: capNicReceiveSteeringDiscard.on(general),
 		downDrops:  capReceiveDiscardVportDown.on(general),
-		outerVer:   ftFieldOuterIpVersion.on(fields),
-		outerFrag:  ftFieldOuterFrag.on(fields),
-		setRoot:    ftPropModifyRoot.on(rx),
-		tableLevel: int(ftPropMaxFtLevel.get(rx)),
-		logTable:   uint8(ftPropLogMaxFtSize.get(rx)),
 		// uar_sz is the log2 of the BAR in MiB.
 		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
+	c.decodeTables(rx)
 	if c.clockKHz == 0 { // older firmware
 		c.clockKHz = min(capDeviceFrequencyMhz.get(general), 1<<20) * 1000
 	}
@@ -151,6 +149,19 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	}
 	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
 	return c
+}
+
+// decodeTables reads what receive flow tables can do.
+func (c *caps) decodeTables(rx []byte) {
+	fields := ftPropFtFieldSupport.in(rx)
+	c.outerVer = ftFieldOuterIpVersion.on(fields)
+	c.outerFrag = ftFieldOuterFrag.on(fields)
+	c.matchable = [16]byte(fields)
+	c.maskable = [16]byte(ftPropFtFieldBitmask.in(rx))
+	c.flowCounts = ftPropFlowCounter.on(rx)
+	c.setRoot = ftPropModifyRoot.on(rx)
+	c.tableLevel = int(ftPropMaxFtLevel.get(rx))
+	c.logTable = uint8(ftPropLogMaxFtSize.get(rx))
 }
 
 // timestampFormat chooses what to ask for from timestamp capabilities: real time
@@ -221,6 +232,8 @@ type wishes struct {
 
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
+
+	xdp bool // a program will see frames before they are packets
 
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
@@ -337,6 +350,9 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
 	if w.rxStriding {
 		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRQ)
+		if w.xdp && p.rxStrides.on() && !p.rxStrides.linear {
+			p.rxStrides, p.logRQ, p.rxWhy = strideLayout{}, p.logRxCQ, "no stride holds a whole frame, which an XDP program needs"
+		}
 		p.logRxCQ = p.logRQ + p.rxStrides.logStrides
 	}
 	p.rxCompress = w.rxCompress && c.compress
@@ -361,8 +377,8 @@ func (p *params) channels() int {
 	return p.queues
 }
 
-// trapLevels is how many flow tables a packet passes when control traffic is set
-// apart.
+// trapLevels is the deepest level of the flow tables when control traffic is set
+// apart or there are rules of the user's (steering.go).
 const trapLevels = 3
 
 // coalesceWish is the user's moderation by ethtool's names: rx-usecs, rx-frames,
@@ -399,7 +415,12 @@ func chooseModeration(c caps, w coalesceWish, fromCQE bool) (m [2]moderation, er
 
 // chooseMTU picks the payload MTU; largest is the port's.
 func chooseMTU(w wishes, largest int) (int, error) {
+	if w.xdp {
+		largest = min(largest, xdpMTU)
+	}
 	switch {
+	case w.xdp && w.mtu > xdpMTU:
+		return 0, errXDPMTU(w.mtu)
 	case w.mtu != 0 && (w.mtu < minMTU || w.mtu > largest):
 		return 0, wishf("-mtu %d: this port can do %d to %d", w.mtu, minMTU, largest)
 	case w.mtu != 0:
@@ -409,6 +430,25 @@ func chooseMTU(w wishes, largest int) (int, error) {
 	default:
 		return min(1500, largest), nil
 	}
+}
+
+// xdpMTU is the largest payload of frames that lie in one page with their
+// headroom: an XDP program sees no further.
+const xdpMTU = pageSize - rxHeadroom - etherHeader - vlanTag
+
+func errXDPMTU(mtu int) error {
+	return wishf("-mtu %d: with an XDP program at most %d", mtu, xdpMTU)
+}
+
+// refusesXDP says why a program cannot work on queues of this make.
+func (p *params) refusesXDP() error {
+	switch {
+	case p.mtu > xdpMTU:
+		return errXDPMTU(p.mtu)
+	case p.rxStrides.on() && !p.rxStrides.linear:
+		return wishf("no stride holds a whole frame, which an XDP program needs: -priv-flags rx_striding_rq=off")
+	}
+	return nil
 }
 
 // chooseRing turns a wished number of entries into its log2, rounded up.

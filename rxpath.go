@@ -130,8 +130,9 @@ type recvQueue struct {
 	failed bool     // an error completion was seen; the queue waits for recovery
 	cause  cqeError // of that
 	since  time.Time
-	short  bool   // the last fill wanted pages that were not there
-	lentAt uint32 // posted when a page was lent last
+	short  bool      // the last fill wanted pages that were not there
+	lentAt uint32    // posted when a page was lent last
+	guest  *pagePool // of the packets that the handler has, which came in elsewhere; nil is ours
 	tally  rxTally
 	stats  rxStats
 }
@@ -473,7 +474,7 @@ func lendRun(out []txFrame, run []cqe, starts []uint32, p *pagePool) {
 		own[n] += ownOne
 		f := &out[i]
 		f.addr = iova + uint64(at)
-		f.size = be32word(run[i].byteCount)
+		f.form = txForm(be32word(run[i].byteCount)) & txSizeMask
 		f.page = id | pageRef(n)
 	}
 }
@@ -731,25 +732,31 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 	for i := uint32(0); size > 0; i++ {
 		at, room := q.piece(p, i)
 		part := min(size, room)
-		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), size: part, page: q.pool.lendOwn(at >> logPage), kind: txMore})
+		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), form: txSize(part) | txMore, page: q.pool.lendOwn(at >> logPage)})
 		size -= part
 	}
 	if len(out) > first {
-		out[len(out)-1].kind = 0
+		out[len(out)-1].form &^= txMore
 	}
 	return out
 }
 
 // lendWhole is lend for a frame in one piece.
 func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
+	if q.guest != nil && q.guest != q.pool {
+		return txFrame{addr: q.guest.mem.iova + uint64(p.at), form: txSize(size), page: q.guest.share(p.at >> logPage)}
+	}
 	q.lentAt = q.posted
-	return txFrame{addr: q.pool.mem.iova + uint64(p.at), size: size, page: q.pool.lendOwn(p.at >> logPage)}
+	return txFrame{addr: q.pool.mem.iova + uint64(p.at), form: txSize(size), page: q.pool.lendOwn(p.at >> logPage)}
 }
 
 // hold appends one reference for each piece of a frame to out, for a consumer in
 // another goroutine: the bytes stay valid beyond finish until it has given every
 // one to the pool's release. It must take what it wants of packet with it.
 func (q *recvQueue) hold(out []pageRef, p *packet) []pageRef {
+	if q.guest != nil {
+		return append(out, q.guest.share(p.at>>logPage))
+	}
 	q.lentAt = q.posted
 	for i := range uint32(p.frags) {
 		at, _ := q.piece(p, i)
@@ -763,8 +770,11 @@ func (q *recvQueue) roomy(p *packet) []byte {
 	n := uint32(len(p.b))
 	room := n
 	switch r := q.ring; {
+	case q.guest != nil:
+		return q.guest.cut(p.at, p.slot)[:n]
 	case r == nil:
-		_, room = q.piece(p, 0)
+		at, all := q.piece(p, 0)
+		room = all - (p.at - at) // a program may have moved the frame's head
 	case p.frags == 1: // the rest of its last stride
 		room += -(p.at + n) & (1<<r.layout.logStride - 1)
 	}

@@ -10,12 +10,15 @@ package main
 //	filter table (own MAC | broadcast | multicast | all) -> spread table
 //	(fragment? protocol? IP version?) -> TIR (which fields to hash) -> RQT -> RQ
 //
+// The user's rules, where there are some, come before all that (ruletable.go).
+//
 // Where control traffic is set apart, a table of what that is stands between the
 // two and leads to a receive queue of its own, as does what is not IP at all. A
 // flood of it then costs its own queue's buffers and time, not those of the rest.
 //
 // What the filter does not let through is dropped by the device and counted
-// there (rx_steer_missed_packets).
+// there (rx_steer_missed_packets). A device that does not count that is led to a
+// queue without buffers instead, which does (sink.go).
 
 import (
 	"encoding/binary"
@@ -143,11 +146,12 @@ var symmetricKey = func() (k [40]byte) {
 // steering is what stands in the device now.
 type steering struct {
 	fw     firmware
-	filter uint32 // the first table
+	filter uint32 // the first table but for the user's rules
 	spread uint32
 	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
+	missed *sink // takes what the filter does not let through; nil where the device counts that
 }
 
 // Entries of the filter table.
@@ -158,19 +162,21 @@ const (
 	filterUnused = ^uint32(0)
 	spreadLog    = 4
 	trapLog      = 4
-	filterLevel  = 0
-	trapLevel    = 1
-	spreadLevel  = 2
+	rulesLevel   = 0 // kept free where there are none: they may come later
+	filterLevel  = 1
+	trapLevel    = 2
+	spreadLevel  = 3
 )
 
 // spreadTo says which receive queues packets go to.
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
-	upper   []uint32 // those of the queues in the upper half of the numbers, XSK's; nil where there are none
+	upper   []uint32 // further queues, numbered behind those: only rules lead there
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32
+	missed  *sink // what no table wants; nil where the device counts it by itself
 }
 
 // matchFor returns mask and value of a class in the spread table.
@@ -200,10 +206,11 @@ func queueSpread(rqns []uint32, n int) []uint32 {
 	return out
 }
 
-// newSteering builds TIRs and tables in front of receive queues and makes the
-// filter the root. Nothing passes the filter yet: see setFilter.
+// newSteering builds TIRs and tables in front of receive queues. Nothing passes
+// the filter yet (setFilter), and no packet meets it before it is the root
+// (ruletable.go).
 func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steering, error) {
-	s := &steering{fw: fw, mac: mac}
+	s := &steering{fw: fw, mac: mac, missed: to.missed}
 	rqt, err := fw.createRQT(queueSpread(to.rqns, to.rqtSize))
 	if err != nil {
 		return nil, fmt.Errorf("indirection table: %w", err)
@@ -235,11 +242,6 @@ func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steer
 	u.add("filter table", func() error { return fw.destroyFlowTable(s.filter) })
 	if err := s.addFilterGroups(u); err != nil {
 		return nil, err
-	}
-	if c.setRoot {
-		if err := fw.setFlowTableRoot(s.filter); err != nil {
-			return nil, fmt.Errorf("filter table as root: %w", err)
-		}
 	}
 	return s, nil
 }
@@ -389,6 +391,12 @@ func (s *steering) setFilter(promisc, allMulti bool, groups [][6]byte, u *undo) 
 			return fmt.Errorf("filter for %s: %w", r.what, err)
 		}
 		u.add("filter for "+r.what, func() error { return s.fw.deleteFlowEntry(s.filter, r.index) })
+	}
+	if promisc || s.missed == nil {
+		return nil
+	}
+	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.missed.tir, u); err != nil {
+		return fmt.Errorf("filter for the rest: %w", err)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestUnfitFrames(t *testing.T) {
 	cases := []struct {
 		name   string
 		pieces []int
-		kind   txKind
+		form   txForm
 		mss    uint16
 		or     bool // may also be sent
 	}{
@@ -72,12 +72,12 @@ func TestUnfitFrames(t *testing.T) {
 		{name: "empty piece within", pieces: []int{100, 0, 100}, or: true},
 		{name: "empty piece last", pieces: []int{100, 0}, or: true},
 		{name: "beyond 64 KiB", pieces: []int{20000, 20000, 20000, 20000}},
-		{name: "headers only", pieces: []int{54}, kind: 54 << txHeaderShift, mss: 100, or: true},
-		{name: "no segment size", pieces: []int{54, 1000}, kind: 54 << txHeaderShift},
-		{name: "headers shorter than Ethernet's", pieces: []int{300}, kind: 5 << txHeaderShift, mss: 100},
-		{name: "headers of 13 bytes", pieces: []int{300}, kind: 13 << txHeaderShift, mss: 100},
-		{name: "headers beyond the limit", pieces: []int{300}, kind: (maxInline + 1) << txHeaderShift, mss: 100},
-		{name: "headers beyond the frame", pieces: []int{60, 60}, kind: 180 << txHeaderShift, mss: 100},
+		{name: "headers only", pieces: []int{54}, form: txHeader(54), mss: 100, or: true},
+		{name: "no segment size", pieces: []int{54, 1000}, form: txHeader(54)},
+		{name: "headers shorter than Ethernet's", pieces: []int{300}, form: txHeader(5), mss: 100},
+		{name: "headers of 13 bytes", pieces: []int{300}, form: txHeader(13), mss: 100},
+		{name: "headers beyond the limit", pieces: []int{300}, form: txHeader(maxInline + 1), mss: 100},
+		{name: "headers beyond the frame", pieces: []int{60, 60}, form: txHeader(180), mss: 100},
 	}
 	for _, profile := range []string{"cx4", "cx5"} {
 		t.Run(profile, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestUnfitFrames(t *testing.T) {
 					pieces = append(pieces, numberedFrame(max(n, 14), 2)[:n])
 				}
 				bad := r.place(txOffload{mss: c.mss}, pieces...)
-				bad[0].kind |= c.kind
+				bad[0].form |= c.form
 				burst = append(append(burst, bad...), r.place(txOffload{}, good)...)
 				before := r.q.stats.dropped.get()
 				require.NotPanics(t, func() { require.Equal(t, len(burst), r.q.send(burst), c.name) }, c.name)
@@ -118,7 +118,7 @@ func TestUnfitFrames(t *testing.T) {
 func TestLastPieceMissing(t *testing.T) {
 	r := newSendRig(t, rigConfig{})
 	burst := append(r.place(txOffload{}, numberedFrame(100, 1)), r.place(txOffload{}, numberedFrame(50, 1), numberedFrame(50, 2))...)
-	burst[2].kind = txMore
+	burst[2].form |= txMore
 	require.Equal(t, 3, r.q.send(burst))
 	r.requireHome()
 	r.requireHealthy()
@@ -139,7 +139,7 @@ func TestLargeSendWithHeadersApart(t *testing.T) {
 		ref := softNIC{wire: want, longest: r.most}
 		ref.send(&f)
 		frame := r.place(txOffload{csum: csumL3 | csumL4, mss: 300}, b[:54], b[54:600], b[600:])
-		frame[0].kind |= 54 << txHeaderShift
+		frame[0].form |= txHeader(54)
 		require.Equal(t, 3, r.q.send(frame))
 		r.drain()
 		_, what := r.wire.firstDifference(want)
@@ -162,7 +162,7 @@ func TestTagMovesParserOffsets(t *testing.T) {
 	ref.send(&f)
 	o := txOffload{csum: csumL3 | csumL4, mss: 50, insert: true, vlan: 5, swp: [4]uint8{17, 7}}
 	frame := r.place(o, b)
-	frame[0].kind |= 54 << txHeaderShift
+	frame[0].form |= txHeader(54)
 	require.Equal(t, 1, r.q.send(frame))
 	r.drain()
 	_, what := r.wire.firstDifference(want)
@@ -254,7 +254,7 @@ func TestBurstBeyondRing(t *testing.T) {
 		for calls := 0; len(rest) > 0; calls++ {
 			require.Less(t, calls, 100)
 			took := r.q.send(rest)
-			require.True(t, took == len(rest) || took == 0 || rest[took-1].kind&txMore == 0, "a frame was cut")
+			require.True(t, took == len(rest) || took == 0 || rest[took-1].form&txMore == 0, "a frame was cut")
 			rest = rest[took:]
 			r.drain()
 		}
@@ -279,13 +279,13 @@ func TestUnreachableFrame(t *testing.T) {
 		index, sent int    // of the failed WQE; frames that left before it
 		exact       bool   // the device says exactly which frame it was
 		inline      int
-		kind        txKind // of the frame that is out of reach
+		form        txForm // of the frame that is out of reach
 	}{
 		{name: "first, alone", addr: nowhere, index: 0, exact: true},
 		{name: "fifth, alone", before: 4, addr: nowhere, index: 4, sent: 4, exact: true},
 		{name: "fifth, in a session", limit: sessionLimit, before: 4, addr: nowhere, index: 0, sent: 4},
 		{name: "second session", limit: 10, before: 10, addr: nowhere, index: 3, sent: 10, exact: true},
-		{name: "behind inlined frames", limit: sessionLimit, before: 8, addr: nowhere, index: 15, sent: 8, exact: true, inline: 200, kind: txAlone},
+		{name: "behind inlined frames", limit: sessionLimit, before: 8, addr: nowhere, index: 15, sent: 8, exact: true, inline: 200, form: txAlone},
 		{name: "among inlined frames", limit: sessionLimit, before: 3, addr: nowhere, index: 0, sent: 3, inline: 200},
 		{name: "wrong key", lkey: 1 << 8, index: 0, exact: true},
 		{name: "wrong key in a session", limit: sessionLimit, lkey: 1 << 8, index: 0, exact: true},
@@ -301,7 +301,8 @@ func TestUnreachableFrame(t *testing.T) {
 			}
 			bad := r.place(txOffload{}, good)
 			if c.addr != 0 {
-				bad[0].addr, bad[0].kind = c.addr, c.kind
+				bad[0].addr = c.addr
+				bad[0].form |= c.form
 			}
 			burst = append(burst, bad...)
 			for range 40 {
@@ -351,7 +352,7 @@ func TestLargeFrameBeforeFault(t *testing.T) {
 	copy(b[12:], []byte{8, 0, 0x45, 0, 4, 4, 0, 7, 0x40, 0, 64, 6})
 	b[46] = 0x50
 	large := r.place(txOffload{mss: 300}, b[:54], b[54:])
-	large[0].kind |= 54 << txHeaderShift
+	large[0].form |= txHeader(54)
 	bad := r.place(txOffload{}, b)
 	bad[0].addr = nowhere
 	require.Equal(t, 3, r.q.send(append(large, bad...)))
@@ -373,9 +374,9 @@ func TestTooLongForPort(t *testing.T) {
 					r.q.limit = limit
 					r.q.inlineUpTo(inline)
 				}
-				send := func(o txOffload, kind txKind, pieces ...[]byte) {
+				send := func(o txOffload, form txForm, pieces ...[]byte) {
 					f := r.place(o, pieces...)
-					f[0].kind |= kind
+					f[0].form |= form
 					require.Equal(t, len(f), r.q.send(f))
 				}
 				for n := r.most - 6; n <= r.most+2; n++ {
@@ -389,7 +390,7 @@ func TestTooLongForPort(t *testing.T) {
 				b[46] = 0x50
 				for mss := r.most - 54 - 6; mss <= r.most-54+2; mss++ {
 					for _, insert := range []bool{false, true} {
-						send(txOffload{insert: insert, mss: uint16(mss)}, 54<<txHeaderShift, b)
+						send(txOffload{insert: insert, mss: uint16(mss)}, txHeader(54), b)
 					}
 				}
 				r.requireHome()
@@ -407,7 +408,8 @@ func TestLostPiecesAreOneFrame(t *testing.T) {
 	r := newSendRig(t, rigConfig{dirty: true})
 	b := numberedFrame(100, 1)
 	bad := r.place(txOffload{}, b)
-	bad[0].addr, bad[0].kind = nowhere, txAlone
+	bad[0].addr = nowhere
+	bad[0].form |= txAlone
 	burst := append(bad, r.place(txOffload{}, b[:20], b[20:40], b[40:60], b[60:])...)
 	require.Equal(t, len(burst), r.q.send(burst))
 	r.settleFault()
@@ -450,7 +452,7 @@ func (s *faultySender) turn(c *channel) int {
 		copy(b, numberedFrame(14, 0))
 		binary.BigEndian.PutUint32(b[14:], s.sent)
 		b[18] = byte(s.index)
-		f := txFrame{addr: s.mem.addr(page, 0), size: 64, page: s.mem.lendOwn(page)}
+		f := txFrame{addr: s.mem.addr(page, 0), form: txSize(64), page: s.mem.lendOwn(page)}
 		s.mem.giveBack(page)
 		if s.sent == s.bad {
 			f.addr = nowhere

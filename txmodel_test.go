@@ -284,7 +284,7 @@ func (m *frameMemory) place(b []byte) (txFrame, bool) {
 		m.page, m.at, m.held = page, 0, true
 	}
 	copy(m.pool.bytes(m.page, m.at, m.at+n), b)
-	f := txFrame{addr: m.pool.addr(m.page, m.at), size: n, page: m.pool.lendOwn(m.page)}
+	f := txFrame{addr: m.pool.addr(m.page, m.at), form: txSize(n), page: m.pool.lendOwn(m.page)}
 	m.at += n
 	return f, true
 }
@@ -305,7 +305,7 @@ func (m *frameMemory) placeLong(b []byte) (txFrame, bool) {
 	}
 	m.run = (m.run + 1) % m.runs
 	copy(m.pool.mem.b[int(page)*pageSize:], b)
-	return txFrame{addr: m.pool.addr(page, 0), size: uint32(len(b)), page: m.pool.lendOwn(page)}, true
+	return txFrame{addr: m.pool.addr(page, 0), form: txSize(uint32(len(b))), page: m.pool.lendOwn(page)}, true
 }
 
 // away says which pages are not home, or is empty.

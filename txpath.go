@@ -17,7 +17,7 @@ import (
 // txOffload is what the device shall do to a frame. The zero value is nothing.
 type txOffload struct {
 	csum     uint8  // csumL3, csumL4, csumL3Inner, csumL4Inner
-	mss      uint16 // payload of a segment; with a header length in the frame's kind
+	mss      uint16 // payload of a segment; with a header length in the frame's form
 	vlan     uint16 // tag to insert, when insert is set
 	insert   bool
 	swp      [4]uint8 // software parser: outer L4, outer L3, inner L4, inner L3, in 2-byte units
@@ -214,7 +214,7 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 	for took < len(frames) {
 		n := 0
 		switch rest := frames[took:]; {
-		case rest[0].kind != 0 || q.inline != inlineNone:
+		case !rest[0].form.plain() || q.inline != inlineNone:
 			n = q.single(rest)
 		case q.limit > 0:
 			n = q.session(rest)
@@ -255,7 +255,7 @@ func (q *sendQueue) keep(r pageRef) {
 // pieces is how many elements the frame at the front has.
 func pieces(frames []txFrame) int {
 	for i := range frames {
-		if frames[i].kind&txMore == 0 {
+		if frames[i].form&txMore == 0 {
 			return i + 1
 		}
 	}
@@ -271,6 +271,14 @@ func (q *sendQueue) room() int {
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
 	q.dropAll(frames[q.send(frames):])
+}
+
+// giveUp gives frames back uncounted: whoever could not post them counts.
+func (q *sendQueue) giveUp(frames []txFrame) {
+	for i := range frames {
+		q.one[0] = frames[i].page
+		q.takeBack(q.one[:])
+	}
 }
 
 // dropAll drops frames one by one, so that each is counted.
@@ -294,7 +302,7 @@ func (q *sendQueue) window(k int) (blocks uint32, frames int) {
 }
 
 // session posts frames from the front of a burst in one WQE and returns how many
-// it took, 0 when the ring is full. The first frame's kind must be 0.
+// it took, 0 when the ring is full. The first frame must be plain.
 func (q *sendQueue) session(frames []txFrame) int {
 	blocks, k := q.window(len(frames))
 	if blocks == 0 {
@@ -343,8 +351,8 @@ func (q *sendQueue) plain(frames []txFrame) int {
 	n, bytes := 0, uint64(0)
 	for i := range frames {
 		f := &frames[i]
-		size := f.size
-		if f.kind != 0 || sizes.refuses(size) || (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 {
+		size := uint32(f.form)
+		if sizes.refuses(size) || (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 {
 			break
 		}
 		w := &wqes[i]
@@ -400,8 +408,8 @@ func (q *sendQueue) single(frames []txFrame) int {
 	}
 	eseg, hdr := inlined(room[:0], frames[0].eseg, front)
 	skip, rest := uint32(len(front)), n
-	for rest > 0 && skip >= frames[n-rest].size { // pieces that are wholly inline
-		skip -= frames[n-rest].size
+	for rest > 0 && skip >= frames[n-rest].form.size() { // pieces that are wholly inline
+		skip -= frames[n-rest].form.size()
 		rest--
 	}
 	ds := 2 + uint32(max(len(hdr), 2)-2+segment-1)/segment + uint32(rest)
@@ -411,7 +419,7 @@ func (q *sendQueue) single(frames []txFrame) int {
 		return 0
 	}
 	w := q.segs[at*segsPerBlock : (at+blocks)*segsPerBlock]
-	opcode, header := uint8(wqeSend), frames[0].kind.header()
+	opcode, header := uint8(wqeSend), frames[0].form.header()
 	if header > 0 {
 		opcode = wqeLSO
 	}
@@ -427,7 +435,7 @@ func (q *sendQueue) single(frames []txFrame) int {
 	for i := range frames {
 		q.keep(frames[i].page)
 		if i >= n-rest {
-			w[s] = dataSeg(frames[i].size-skip, q.lkey, frames[i].addr+uint64(skip))
+			w[s] = dataSeg(frames[i].form.size()-skip, q.lkey, frames[i].addr+uint64(skip))
 			s, skip = s+1, 0
 		}
 	}
@@ -460,12 +468,13 @@ func (q *sendQueue) front(b []byte, frames []txFrame) (front []byte, total uint3
 		return nil, 0, false
 	}
 	for i := range frames {
-		if frames[i].size == 0 || frames[i].size > maxPiece {
+		size := frames[i].form.size()
+		if size == 0 || size > maxPiece {
 			return nil, 0, false
 		}
-		total += frames[i].size
+		total += size
 	}
-	header := frames[0].kind.header()
+	header := frames[0].form.header()
 	mss := uint16(be64word(frames[0].eseg.a))
 	switch {
 	case header == 0 && q.sizes.with(frames[0].eseg).refuses(total):
@@ -494,8 +503,8 @@ func (q *sendQueue) front(b []byte, frames []txFrame) (front []byte, total uint3
 	return front, total, ok
 }
 
-// maxPiece bounds a piece: its length must leave the inline bit clear.
-const maxPiece = 1 << 20
+// maxPiece bounds a piece: what fills the field of its size may have been more.
+const maxPiece = uint32(txSizeMask) - 1
 
 // gather copies the first n bytes of a frame over its pieces into b[:0].
 func (q *sendQueue) gather(b []byte, frames []txFrame, n uint32) ([]byte, bool) {
@@ -505,7 +514,7 @@ func (q *sendQueue) gather(b []byte, frames []txFrame, n uint32) ([]byte, bool) 
 		if left == 0 {
 			break
 		}
-		part := q.bytesOf(&frames[i], min(left, frames[i].size))
+		part := q.bytesOf(&frames[i], min(left, frames[i].form.size()))
 		if part == nil {
 			return nil, false
 		}
@@ -585,13 +594,15 @@ func headerLength(b []byte, mode uint8) uint32 {
 }
 
 // bytesOf is the first n bytes of a piece, or nothing when it does not lie in
-// this goroutine's own pool.
+// memory that this goroutine may read.
 func (q *sendQueue) bytesOf(f *txFrame, n uint32) []byte {
-	off, all := f.addr-q.pool.mem.iova, q.pool.mem.b
-	if off >= uint64(len(all)) || uint64(len(all))-off < uint64(n) {
-		return nil
+	if b := q.pool.at(f.addr, n); b != nil {
+		return b
 	}
-	return all[off:][:n:n]
+	if o, ok := q.others.(memoryOwner); ok {
+		return o.bytesOf(f.page, f.addr, n)
+	}
+	return nil
 }
 
 // reserve returns the place of a WQE of so many blocks that does not cross the
@@ -667,6 +678,13 @@ const wakeShare = 4
 // refOwner takes back what a send queue's pool does not know: frames of a UMEM,
 // pages of another channel. noPage may be among refs, and so may the pool's own.
 type refOwner interface{ takeBack(refs []pageRef) }
+
+// memoryOwner is a refOwner that also shows the memory behind n bytes at bus
+// address addr in r, for headers that must stand in a WQE.
+type memoryOwner interface {
+	refOwner
+	bytesOf(r pageRef, addr uint64, n uint32) []byte
+}
 
 // takeBack returns pages to whom they belong.
 func (q *sendQueue) takeBack(refs []pageRef) {

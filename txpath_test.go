@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -116,7 +117,7 @@ func (r *sendRig) place(o txOffload, pieces ...[]byte) (out []txFrame) {
 		require.True(r.t, ok, "no memory for a frame")
 		f.eseg = o.eseg()
 		if i < len(pieces)-1 {
-			f.kind |= txMore
+			f.form |= txMore
 		}
 		out = append(out, f)
 	}
@@ -177,15 +178,15 @@ type origin struct {
 	says   txOffload
 	pieces int
 	first  uint32 // bytes in the first piece
-	kind   txKind
+	form   txForm
 	limit  uint32
 	inline uint32 // frames of up to so many bytes stand in a session
 }
 
 func (o origin) String() string {
 	f := &o.soft
-	return fmt.Sprintf("%d bytes in %d pieces (first %d), kind %#x, outer %+v, inner %+v, csum %#x, tag %v, header %d, mss %d, swp %v, session limit %d, inline up to %d",
-		len(f.b), o.pieces, o.first, o.kind, f.outer, f.inner, f.csum, f.tag, f.header, f.mss, o.says.swp, o.limit, o.inline)
+	return fmt.Sprintf("%d bytes in %d pieces (first %d), form %#x, outer %+v, inner %+v, csum %#x, tag %v, header %d, mss %d, swp %v, session limit %d, inline up to %d",
+		len(f.b), o.pieces, o.first, o.form, f.outer, f.inner, f.csum, f.tag, f.header, f.mss, o.says.swp, o.limit, o.inline)
 }
 
 // unfit tells what the driver has to refuse, since the device or the port would:
@@ -236,14 +237,15 @@ func (r *mixRun) put(f *softFrame, o txOffload, start int) bool {
 			return false
 		}
 		b = b[n:]
-		e.eseg, e.kind = o.eseg(), txMore
+		e.eseg = o.eseg()
+		e.form |= txMore
 		r.burst = append(r.burst, e)
 	}
-	r.burst[len(r.burst)-1].kind = 0
+	r.burst[len(r.burst)-1].form &^= txMore
 	head := &r.burst[start]
-	head.kind |= txKind(f.header) << txHeaderShift
+	head.form |= txHeader(uint32(f.header))
 	if r.m.chance(10) {
-		head.kind |= txAlone
+		head.form |= txAlone
 	}
 	if r.m.chance(16) {
 		r.mem.rest() // the next one has a page of its own
@@ -271,7 +273,7 @@ func (r *mixRun) post() {
 				r.ref.send(&r.soft[at])
 				r.posted += r.soft[at].packets()
 				for len(r.origin) < len(r.want.ends) {
-					r.origin = append(r.origin, origin{r.soft[at], r.says[at], r.size[at], head.size, head.kind, r.q.limit, r.q.small.most})
+					r.origin = append(r.origin, origin{r.soft[at], r.says[at], r.size[at], head.form.size(), head.form, r.q.limit, r.q.small.most})
 				}
 			}
 			at, stuck = at+1, 0
@@ -366,6 +368,25 @@ func (r *sendRig) nearWrap() {
 	q.pi, q.ci, q.last = 0xffff0000, 0xffff0000, 0xffff0000
 	q.fhead, q.ftail = 0xffffff80, 0xffffff80
 	q.mhead, q.mtail = 0xfffffff0, 0xfffffff0
+}
+
+// A form keeps what it is given apart, and what does not fit in its fields stays
+// what has to be refused.
+func TestFrameForm(t *testing.T) {
+	for _, n := range []uint32{0, 14, 60, 9018, maxPiece, maxPiece + 1, 1 << 20, 1<<20 + 60, 1<<32 - 1} {
+		for _, flags := range []txForm{0, txMore, txAlone, txMore | txAlone, txHeader(54), txHeader(54) | txMore} {
+			f := txSize(n) | flags
+			require.Equal(t, min(n, maxPiece+1), f.size())
+			require.Equal(t, flags == 0, f.plain())
+			require.Equal(t, flags&txMore, f&txMore)
+			require.Equal(t, flags&txAlone, f&txAlone)
+			require.Equal(t, flags>>headerShift, txForm(f.header()))
+			require.Equal(t, flags != 0 || n < etherHeader || n > 9018, upTo(9018).refuses(uint32(f)))
+		}
+	}
+	require.Greater(t, txHeader(1<<22+1).header(), uint32(maxInline), "long headers became short ones")
+	require.EqualValues(t, maxInline, txHeader(maxInline).header())
+	require.EqualValues(t, 32, reflect.TypeFor[txFrame]().Size())
 }
 
 // Random frames, offloads, pieces and bursts leave the device as they would have
@@ -480,7 +501,7 @@ func (r *sendRig) numbered(n uint32) (txFrame, bool) {
 	b := p.bytes(page, 0, 60)
 	copy(b, numberedFrame(14, 0))
 	binary.BigEndian.PutUint32(b[14:], n)
-	f := txFrame{addr: p.addr(page, 0), size: 60, page: p.lendOwn(page)}
+	f := txFrame{addr: p.addr(page, 0), form: txSize(60), page: p.lendOwn(page)}
 	p.giveBack(page)
 	return f, true
 }
@@ -503,7 +524,7 @@ func TestToggleSessionsAtFullRate(t *testing.T) {
 					break
 				}
 				if m.chance(100) {
-					f.kind = txAlone
+					f.form |= txAlone
 				}
 				burst = append(burst, f)
 				sent++
@@ -666,7 +687,7 @@ func TestInlineWithoutRoom(t *testing.T) {
 		for _, size := range []int{20, 60, 61, 200, 700} {
 			for r.q.mask+1-r.q.pi&r.q.mask != left {
 				f := r.place(txOffload{}, numberedFrame(60, 0))
-				f[0].kind = txAlone
+				f[0].form |= txAlone
 				require.Equal(t, 1, r.q.send(f))
 				r.drain()
 			}
@@ -759,7 +780,7 @@ func TestMillionSingleFrames(t *testing.T) {
 		if frame[0], ok = r.numbered(uint32(i)); !ok {
 			t.Fatalf("frame %d: a page did not come back", i)
 		}
-		frame[0].kind = txKind(i>>8&1) * txAlone
+		frame[0].form = frame[0].form&^txAlone | txForm(i>>8&1)*txAlone
 		r.q.limit = uint32(i>>9&1) * sessionLimit
 		if r.q.send(frame) != 1 {
 			t.Fatalf("frame %d was not taken", i)
@@ -805,7 +826,7 @@ func TestSendAllocatesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name, profile string
 		limit         uint32
-		kind          txKind
+		form          txForm
 		o             txOffload
 		pieces        []int
 		inline        int
@@ -819,7 +840,7 @@ func TestSendAllocatesNothing(t *testing.T) {
 		{"inline and tag", "cx4", 0, 0, txOffload{insert: true}, []int{60}, 0},
 		{"pieces", "cx5", sessionLimit, 0, txOffload{}, []int{100, 200, 300}, 0},
 		{"inline over pieces", "cx4", sessionLimit, 0, txOffload{}, []int{5, 200, 300}, 0},
-		{"large send", "cx5", sessionLimit, 54 << txHeaderShift, txOffload{mss: 100}, []int{300, 300}, 0},
+		{"large send", "cx5", sessionLimit, txHeader(54), txOffload{mss: 100}, []int{300, 300}, 0},
 		{"not fit", "cx5", sessionLimit, 0, txOffload{}, []int{10}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -837,11 +858,11 @@ func TestSendAllocatesNothing(t *testing.T) {
 					require.True(t, ok)
 					f.page, f.eseg, b = noPage, c.o.eseg(), b[n:]
 					if k < len(c.pieces)-1 {
-						f.kind = txMore
+						f.form |= txMore
 					}
 					burst = append(burst, f)
 				}
-				burst[start].kind |= c.kind
+				burst[start].form |= c.form
 			}
 			full := 0
 			allocs := testing.AllocsPerRun(200, func() {

@@ -98,7 +98,7 @@ func (q *xskQueue) run(descs []xdpDesc) uint32 {
 		if d.options != 0 || !rules.good(d) || rules.fit.refuses(d.len) {
 			break
 		}
-		q.frames[k] = txFrame{addr: rules.base + d.addr, size: d.len, page: noPage}
+		q.frames[k] = txFrame{addr: rules.base + d.addr, form: txSize(d.len), page: noPage}
 	}
 	if k == 0 {
 		return 0
@@ -201,14 +201,14 @@ func (q *xskQueue) postNext(at, n uint32) uint32 {
 			continue
 		}
 		total += uint64(d.len)
-		q.frames[k] = txFrame{addr: rules.base + d.addr, size: d.len, page: noPage, kind: txMore}
+		q.frames[k] = txFrame{addr: rules.base + d.addr, form: txSize(d.len) | txMore, page: noPage}
 	}
 	s.skip = false
 	if bad || total > uint64(^uint32(0)) || t.sizes.refuses(uint32(total)) {
 		q.tally.badDescs += uint64(k)
 		return k
 	}
-	q.frames[k-1].kind = 0
+	q.frames[k-1].form &^= txMore
 	from := t.fhead
 	if q.post(q.frames[:k]) == 0 {
 		q.tally.full++
@@ -228,7 +228,7 @@ func (q *xskQueue) postNext(at, n uint32) uint32 {
 func (q *xskQueue) post(frames []txFrame) int {
 	t := q.tx
 	switch {
-	case frames[0].kind != 0 || t.inline != inlineNone:
+	case !frames[0].form.plain() || t.inline != inlineNone:
 		return t.single(frames)
 	case t.limit > 0:
 		return t.session(frames)
