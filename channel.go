@@ -22,6 +22,9 @@ func (c *channel) poll(budget int) int {
 		done += c.receiveGuests(budget)
 	}
 	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
+	if c.xsk != nil {
+		done += c.pollXSK(budget)
+	}
 	if c.turns++; c.turns%publishTurns == 0 {
 		c.publish()
 	}
@@ -33,6 +36,23 @@ func (c *channel) poll(budget int) int {
 // may call it but the channel's own. f may change the channel's queues, but must
 // not wait for long: packets wait meanwhile.
 func (c *channel) do(f func()) { c.mail.post(c.vec, f) }
+
+// pollXSK is the socket's part of a turn. What it brings to the application's side
+// of the rings is seen by a handler in the next turn.
+func (c *channel) pollXSK(budget int) int {
+	q := c.xsk
+	if q.sock == nil {
+		return 0
+	}
+	done := q.poll(budget)
+	if q.tx.failed {
+		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
+	}
+	if q.recv.failed {
+		c.n.recoverXSK(q)
+	}
+	return done
+}
 
 // receive is the receive side of a turn.
 func (c *channel) receive(budget int) int {
@@ -170,6 +190,12 @@ func (c *channel) publish() {
 	if c.forward != nil {
 		c.peer.watchTX(c.forward)
 	}
+	if c.xsk != nil {
+		c.xsk.publish()
+		if c.xsk.sock != nil {
+			c.xskTo.watchTX(c.xsk.tx)
+		}
+	}
 }
 
 // watchTX publishes a send queue's counters and recovers it when it has stalled.
@@ -186,7 +212,8 @@ func (n *nic) watchTX(q *sendQueue) {
 // pending reports whether a queue of another NIC owes completions, or the receive
 // ring waits for pages to come home: neither wakes this channel.
 func (c *channel) pending() bool {
-	return c.rx.waits() || c.next != nil && c.next.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead
+	return c.rx.waits() || c.next != nil && c.next.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead ||
+		c.xsk != nil && (c.xsk.sleepless() || c.xskTo != c.n && c.xsk.tx.mtail != c.xsk.tx.mhead)
 }
 
 // load is what has been received, as last published.
@@ -203,6 +230,9 @@ func (c *channel) arm() {
 		c.ico.cq.arm()
 	}
 	c.tx.cq.arm()
+	if c.xsk != nil && c.xsk.sleep() {
+		c.vec.kick()
+	}
 	if c.xdp != nil {
 		c.xdp.cq.arm()
 		c.guests.sleep(c.vec)
@@ -306,4 +336,47 @@ func (n *nic) resetICO(c *channel) error {
 	}
 	c.ico.reset()
 	return n.fw.modifySQ(c.ico.n, queueReset, queueReady)
+}
+
+// resetRecv takes a receive queue to the reset state from whichever it is in.
+func (n *nic) resetRecv(rqn uint32) error {
+	state, err := n.fw.queryRQ(rqn)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifyRQ(rqn, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		return n.fw.modifyRQ(rqn, queueError, queueReset)
+	}
+	return nil
+}
+
+// recoverXSK is recoverRX for a socket's receive queue: what was posted is posted
+// again.
+func (n *nic) recoverXSK(q *xskQueue) {
+	r := &q.recv
+	now := time.Now()
+	if now.Sub(r.since) < recoverGap {
+		return
+	}
+	r.since = now
+	why := r.cause
+	err := n.resetRecv(r.n)
+	if err == nil {
+		r.reset(&q.tally)
+		q.refill()
+		err = n.fw.modifyRQ(r.n, queueReset, queueReady)
+	}
+	if err != nil {
+		r.failed = true
+		n.notify("socket's receive queue %#x: %v: cannot be reset: %v", r.n, why, err)
+		return
+	}
+	q.tally.recovered++
+	n.notify("socket's receive queue %#x: %v: reset and filled again", r.n, why)
 }

@@ -138,6 +138,8 @@ type channel struct {
 	tx      *sendQueue
 	forward *sendQueue // of another NIC, for what this channel receives; may be nil
 	peer    *nic       // that NIC
+	xsk     *xskQueue  // queues of a zero-copy socket; nil where there are none
+	xskTo   *nic       // through which the socket sends
 	handler handler
 	turns   uint32
 	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
@@ -541,6 +543,11 @@ func (n *nic) newChannel(i int) (*channel, error) {
 	c.adapt.cqn.Store(c.rx.cq.n)
 	c.adapt.want.Store(adaptiveMode(n.params.adaptive, n.params.flags.rxCQEModer))
 	c.cqs = append(c.cqs, c.rx.cq, c.tx.cq)
+	if n.params.xsk && i < n.params.queues {
+		if err := n.newXSK(c); err != nil {
+			return nil, err
+		}
+	}
 	return c, nil
 }
 
@@ -681,6 +688,34 @@ func (n *nic) newTX(c *channel) (err error) {
 	return err
 }
 
+// newXSK makes channel c's queues for a socket. Nobody is attached and nothing is
+// posted: what is led there meets no buffer.
+func (n *nic) newXSK(c *channel) error {
+	p, q := &n.params, &xskQueue{id: pageRef(xskOwners+n.index*maxQueues+c.index) << 24}
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logRQ, moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
+	if err != nil {
+		return err
+	}
+	if q.recv, err = newXSKRecv(n.mem, cq, p.logRQ, p.frame, n.lkey, &n.undo); err != nil {
+		return err
+	}
+	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
+	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
+	if err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.recv.n) })
+	if err := n.fw.modifyRQ(q.recv.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	if q.tx, err = n.newSQ(c, &pagePool{}, p.flags.xdpTxMPWQE); err != nil {
+		return err
+	}
+	c.xsk, c.xskTo = q, n
+	c.cqs = append(c.cqs, cq, q.tx.cq)
+	return nil
+}
+
 // newForward gives channel c a send queue on another NIC, for what c receives.
 // It is c's goroutine that owns it.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
@@ -733,6 +768,14 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	to := spreadTo{td: n.td, rqns: rqns[:n.params.queues], rqtSize: n.params.rqt}
 	if n.params.trap {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
+	}
+	for _, c := range n.channels {
+		if c.xsk != nil {
+			to.upper = append(to.upper, c.xsk.recv.n)
+		}
+	}
+	if n.params.xskSpread {
+		to.rqns = to.upper
 	}
 	c := n.channels[0]
 	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
@@ -827,6 +870,9 @@ func (c *channel) takeOver(want uint32) {
 	c.tx.sessions(want&wantSKB != 0)
 	if c.forward != nil {
 		c.forward.sessions(want&wantXDP != 0)
+	}
+	if c.xsk != nil {
+		c.xsk.tx.sessions(want&wantXDP != 0)
 	}
 	if c.xdp != nil {
 		c.xdp.sessions(want&wantXDP != 0)

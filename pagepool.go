@@ -33,6 +33,9 @@ const poolMax = 1 << 20
 // noHold marks a place in a receive queue's map that has no page yet.
 const noHold = ^uint32(0)
 
+// xskOwners is the first owner number of UMEM frames; pools have those below.
+const xskOwners = 128
+
 // pageBias is what a page counts for its owner while it is lent to others: more
 // than can ever be lent at once.
 const pageBias = 1 << 30

@@ -227,6 +227,8 @@ type wishes struct {
 	txInline   int  // bytes of frames to put into send WQEs; negative decides
 	strip      bool // strip VLAN tags on receive
 	trap       bool // a channel of its own for control traffic
+	xsk        bool // queues for a zero-copy socket beside every channel's
+	xskSpread  bool // and all traffic that no rule leads elsewhere goes to these
 
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
@@ -259,6 +261,8 @@ type params struct {
 	groups     [][6]byte
 	strip      bool
 	trap       bool          // there is a channel for control traffic, behind the others
+	xsk        bool          // channels have queues for a socket, numbered from queues on
+	xskSpread  bool          // these are what is spread over
 	moder      [2]moderation // of receive and send completions
 	adaptive   bool          // receive moderation follows the load
 	minInline  uint8
@@ -314,7 +318,7 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, xdp: w.xdp, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
+	p := params{queues: w.queues, xdp: w.xdp, xsk: w.xsk || w.xskSpread, xskSpread: w.xskSpread, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
 	if p.trap {
 		most--
 	}

@@ -138,6 +138,7 @@ type sendQueue struct {
 	n      uint32    // SQN
 	pool   *pagePool // whose pages this goroutine may return directly
 	others refOwner  // of all else that was sent from; nil where there is nothing
+	quiet  bool      // nothing is given back frame by frame: who owns the frames counts
 	one    [1]pageRef
 	small  inlineSession
 	marks  []txMark
@@ -701,6 +702,9 @@ func (q *sendQueue) takeBack(refs []pageRef) {
 
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
+	if q.quiet {
+		q.ftail = end
+	}
 	for q.ftail != end {
 		at := q.ftail & q.fmask
 		n := min(end-q.ftail, q.fmask+1-at)
