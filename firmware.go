@@ -469,16 +469,14 @@ func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric
 	return fw.create(in)
 }
 
-// createPlainTIR makes a transport interface receive object in front of an
-// indirection table of one entry: of no packet anything is hashed. A TIR that names
-// a queue itself could not be led to another one later.
-func (fw firmware) createPlainTIR(td, rqt uint32) (uint32, error) {
+// createDirectTIR makes a transport interface receive object in front of one
+// receive queue, which cannot be led to another one later.
+func (fw firmware) createDirectTIR(td, rqn uint32) (uint32, error) {
 	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
 	ctx := createTIRInCtx.in(in)
-	tircDispType.set(ctx, tirIndirect)
-	tircIndirectTable.set(ctx, rqt)
+	tircDispType.set(ctx, tirDirect)
+	tircInlineRqn.set(ctx, rqn)
 	tircTd.set(ctx, td)
-	tircHashFn.set(ctx, hashXOR8)
 	return fw.create(in)
 }
 

@@ -24,6 +24,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 )
 
 const (
@@ -262,8 +263,11 @@ func (s *steering) addTable(rqns []uint32, u *undo) (rqt uint32, err error) {
 	if rqt, err = s.fw.createRQT(rqns); err != nil {
 		return 0, fmt.Errorf("indirection table: %w", err)
 	}
-	u.add("indirection table", func() error { return s.fw.destroy(opDestroyRQT, rqt) })
 	s.tables = append(s.tables, &queueTable{rqt, rqns})
+	u.add("indirection table", func() error {
+		s.tables = slices.DeleteFunc(s.tables, func(t *queueTable) bool { return t.n == rqt })
+		return s.fw.destroy(opDestroyRQT, rqt)
+	})
 	return rqt, nil
 }
 
@@ -274,7 +278,7 @@ func (s *steering) directTIR(td, rqn uint32, u *undo) (tir uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if tir, err = s.fw.createPlainTIR(td, rqt); err != nil {
+	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
 		return 0, fmt.Errorf("TIR: %w", err)
 	}
 	u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
@@ -302,6 +306,18 @@ func (s *steering) redirect(moves map[uint32]uint32) error {
 		t.rqns = rqns
 	}
 	return nil
+}
+
+// leadsTo reports whether packets go to a queue that moves leads to.
+func (s *steering) leadsTo(moves map[uint32]uint32) bool {
+	for _, to := range moves {
+		for _, t := range s.tables {
+			if slices.Contains(t.rqns, to) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // noTIR is where nothing is set apart.
