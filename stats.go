@@ -211,10 +211,11 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	if s := n.steering.missed; s != nil {
 		q[statMissSink] = r.missedBy(statMissSink, s.counters)
 	}
-	switch d := n.rules.dropped(); {
+	switch d := n.rules.drops.Load(); {
+	case d == nil:
 	case d.sink != nil:
 		q[statRuleDrops] = r.missedBy(statRuleDrops, d.sink.counters)
-	case d.on:
+	default:
 		q[statRuleDrops] = func() ([]byte, error) {
 			v, err := n.fw.queryFlowCounter(d.counter)
 			return putBE64Slice(v), err
