@@ -190,9 +190,14 @@ func (g *guest) says(command string, patterns ...string) error {
 	if err != nil {
 		return err
 	}
+	return says(fmt.Sprintf("%q", command), out, patterns...)
+}
+
+// says is an error that names who unless text matches every pattern.
+func says(who, text string, patterns ...string) error {
 	for _, p := range patterns {
-		if ok, err := regexp.MatchString("(?m)"+p, out); err != nil || !ok {
-			return fmt.Errorf("%q does not say %q", command, p)
+		if ok, err := regexp.MatchString("(?m)"+p, text); err != nil || !ok {
+			return fmt.Errorf("%s does not say %q", who, p)
 		}
 	}
 	return nil

@@ -43,6 +43,7 @@ var scenarios = []scenario{
 	{"linux-figures", 4 * time.Minute, linuxFigures},
 	{"appliance", 5 * time.Minute, applianceBoots},
 	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
+	{"appliance-receives", 6 * time.Minute, applianceReceives},
 	{"appliance-sends", 5 * time.Minute, applianceSends},
 }
 
