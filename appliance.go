@@ -402,8 +402,8 @@ type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint
 
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		t.rxPackets += c.rx.stats.packets.get()
-		t.rxBytes += c.rx.stats.bytes.get()
+		t.rxPackets += c.rxStats.packets.get()
+		t.rxBytes += c.rxStats.bytes.get()
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
 			t.txBytes += q.stats.bytes.get()
