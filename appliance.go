@@ -262,6 +262,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
 	case modeSend:
+		if a.o.read != "" {
+			return newFileWork(c, fileWish{path: a.o.read, offloads: a.o.offloads, queue: queue, queues: len(a.channels())}, a.allowed)
+		}
 		if most := min(p.nic.params.frame, pageSize); a.o.size <= etherHeader || a.o.size > most {
 			return nil, wishf("-size %d: %d to %d can be sent", a.o.size, etherHeader+1, most)
 		}
@@ -399,8 +402,8 @@ type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint
 
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		t.rxPackets += c.rx.stats.packets.get()
-		t.rxBytes += c.rx.stats.bytes.get()
+		t.rxPackets += c.rxStats.packets.get()
+		t.rxBytes += c.rxStats.bytes.get()
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
 			t.txBytes += q.stats.bytes.get()

@@ -8,6 +8,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,12 +17,9 @@ func (c *channel) poll(budget int) int {
 	if want := c.want.Load(); want != c.have {
 		c.takeOver(want)
 	}
-	done := c.complete(c.n, c.tx, budget)
-	if c.forward != nil {
-		done += c.complete(c.peer, c.forward, budget)
-	}
+	done := c.completeAll(budget)
 	if c.xdp != nil {
-		done += c.complete(c.n, c.xdp, budget) + c.receiveGuests(budget)
+		done += c.receiveGuests(budget)
 	}
 	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
 	if c.xsk != nil {
@@ -57,7 +55,15 @@ func (c *channel) pollXSK(budget int) int {
 }
 
 // receive is the receive side of a turn.
-func (c *channel) receive(budget int) (done int) {
+func (c *channel) receive(budget int) int {
+	if c.next != nil {
+		return c.receiveBoth(budget)
+	}
+	return c.take(budget)
+}
+
+// take is the receive side of a turn from one queue.
+func (c *channel) take(budget int) (done int) {
 	if c.work != nil {
 		done = c.receiveXDP(budget)
 	} else {
@@ -71,6 +77,69 @@ func (c *channel) receive(budget int) (done int) {
 	return done
 }
 
+// receiveBoth is receive while one receive queue takes the place of another. What
+// comes first goes first: the queue that is not preferred is looked at before the
+// preferred one is found empty, and of it only what was seen then is taken.
+func (c *channel) receiveBoth(budget int) int {
+	other := c.next
+	seen := other.failed || other.visible()
+	done := c.take(budget)
+	switch {
+	case done == 0 && seen:
+		c.exchange()
+		done = c.take(min(budget, max(1, int(other.minis.left()))))
+		c.exchange()
+	case other.waits():
+		other.finish()
+	}
+	return done
+}
+
+func (c *channel) exchange() { c.rx, c.next = c.next, c.rx }
+
+// join makes q a further queue of the channel, behind the one it has.
+func (c *channel) join(q *recvQueue) {
+	c.next = q
+	c.cqs = append(c.cqs, q.cq)
+}
+
+// prefer makes the queue that was behind the one that goes first.
+func (c *channel) prefer() {
+	c.exchange()
+	c.adapt.follow(c.rx.cq.n)
+}
+
+// deliver takes what the preferred queue holds when it is called and reports
+// whether that was all of it: a handler whose send queue is full takes nothing.
+func (c *channel) deliver() (all bool) {
+	for left := int(c.rx.cq.mask) + 1; left > 0 && c.rx.visible(); {
+		done := c.take(napiBudget)
+		if done == 0 && c.completeAll(napiBudget) == 0 {
+			return !c.rx.visible()
+		}
+		left -= done
+	}
+	return true
+}
+
+// deliverRest is deliver for the other queue, which the device does not know any
+// more.
+func (c *channel) deliverRest() (all bool) {
+	if c.next.failed { // there is nothing to reset
+		return true
+	}
+	c.exchange()
+	defer c.exchange()
+	return c.deliver()
+}
+
+// leave ends the use of q, which is not the preferred queue: its pages go back.
+func (c *channel) leave(q *recvQueue) {
+	c.next = nil
+	c.cqs = slices.DeleteFunc(c.cqs, func(cq *compQueue) bool { return cq == q.cq })
+	q.vacate()
+}
+
 // sendQueues are those that the channel's goroutine owns.
 func (c *channel) sendQueues() []*sendQueue {
 	all := []*sendQueue{c.tx}
@@ -80,6 +149,18 @@ func (c *channel) sendQueues() []*sendQueue {
 		}
 	}
 	return all
+}
+
+// completeAll takes the send queues' completions and returns how many there were.
+func (c *channel) completeAll(budget int) int {
+	done := c.complete(c.n, c.tx, budget)
+	if c.forward != nil {
+		done += c.complete(c.peer, c.forward, budget)
+	}
+	if c.xdp != nil {
+		done += c.complete(c.n, c.xdp, budget)
+	}
+	return done
 }
 
 // complete takes the completions of n's send queue q and recovers it from errors.
@@ -98,6 +179,9 @@ const publishTurns = 16
 func (c *channel) publish() {
 	c.report()
 	c.rx.publish()
+	if c.next != nil {
+		c.next.publish()
+	}
 	c.publishXDP()
 	c.n.watchTX(c.tx)
 	if c.xdp != nil {
@@ -128,17 +212,20 @@ func (n *nic) watchTX(q *sendQueue) {
 // pending reports whether a queue of another NIC owes completions, or the receive
 // ring waits for pages to come home: neither wakes this channel.
 func (c *channel) pending() bool {
-	return c.rx.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead ||
+	return c.rx.waits() || c.next != nil && c.next.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead ||
 		c.xsk != nil && (c.xsk.sleepless() || c.xskTo != c.n && c.xsk.tx.mtail != c.xsk.tx.mhead)
 }
 
 // load is what has been received, as last published.
 func (c *channel) load() (packets, bytes uint64) {
-	return c.rx.stats.packets.get() + c.xdpStats.packets.get(), c.rx.stats.bytes.get() + c.xdpStats.bytes.get()
+	return c.rxStats.packets.get() + c.xdpStats.packets.get(), c.rxStats.bytes.get() + c.xdpStats.bytes.get()
 }
 
 func (c *channel) arm() {
 	c.rx.cq.arm()
+	if c.next != nil {
+		c.next.cq.arm()
+	}
 	if c.ico != nil {
 		c.ico.cq.arm()
 	}
@@ -239,6 +326,11 @@ func (n *nic) resetRX(c *channel) error {
 	if c.ico == nil || !c.ico.failed {
 		return nil
 	}
+	return n.resetICO(c)
+}
+
+// resetICO resets channel c's queue for internal control operations.
+func (n *nic) resetICO(c *channel) error {
 	if err := n.resetSend(c.ico.n); err != nil {
 		return err
 	}

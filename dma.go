@@ -510,10 +510,10 @@ func (a *arena) freeRecord(r record) {
 }
 
 // store publishes v in word i. The device sees every store made before.
-func (r record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
+func (r *record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
 
 // load reads word i back.
-func (r record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
+func (r *record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
 
 // loadBE32 reads a word that the device writes, at an offset divisible by 4.
 // Reads after it see what the device wrote before that word.

@@ -30,12 +30,16 @@ type numberedWire struct {
 	lossless bool
 	shut     bool // nothing comes yet; changed only while the device is paused
 	flows    int
+	control  int // one frame in so many is control traffic; 0 is none
 	next     uint64
 	frame    []byte
 	ready    bool
 }
 
-const numberAt = etherHeader + 20 + 8
+const (
+	numberAt    = etherHeader + 20 + 8
+	controlFlow = 0xffff // of frames to an address that no bridge forwards
+)
 
 func newNumberedWire(seed uint64, n, smallest, largest int) *numberedWire {
 	return &numberedWire{rand: rand.New(rand.NewPCG(seed, 1)), left: n, smallest: max(smallest, numberAt+8), largest: largest, lossless: true,
@@ -47,6 +51,9 @@ func fillNumbered(b []byte, number uint64, flow uint16) {
 	clear(b[:numberAt])
 	copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45})
 	binary.BigEndian.PutUint16(b[16:], uint16(len(b)-etherHeader))
+	if flow == controlFlow {
+		copy(b, []byte{0x01, 0x80, 0xc2, 0, 0, 0x0e})
+	}
 	b[22], b[23] = 64, ipUDP
 	copy(b[26:], []byte{10, 0, 0, 1, 10, 0, 0, 2})
 	sum := uint32(0)
@@ -79,7 +86,11 @@ func (w *numberedWire) Peek(time.Time) []byte {
 			size = w.smallest
 		}
 		w.frame = w.frame[:size]
-		fillNumbered(w.frame, w.next, uint16(w.rand.IntN(w.flows)))
+		flow := uint16(w.rand.IntN(w.flows))
+		if w.control > 0 && w.rand.IntN(w.control) == 0 {
+			flow = controlFlow
+		}
+		fillNumbered(w.frame, w.next, flow)
 		w.ready = true
 	}
 	return w.frame

@@ -237,7 +237,7 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 // ring asks for completion of the WQE posted last and tells the device: record,
 // barrier (the atomic store is one), register.
 func (q *sendQueue) ring() {
-	ctrl := &q.segs[(q.last&q.mask)*segsPerBlock]
+	ctrl := &q.wqes[q.last&q.mask][0]
 	ctrl.b = be64word(ctrlCQE << 32)
 	q.marks[q.mhead&q.mask] = txMark{q.pi, uint16(q.last), q.fhead, q.posted}
 	q.mhead++
@@ -267,6 +267,9 @@ func pieces(frames []txFrame) int {
 func (q *sendQueue) room() int {
 	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
 }
+
+// free is how many WQEBBs of the ring nothing stands in.
+func (q *sendQueue) free() int { return int(q.mask + 1 - (q.pi - q.ci)) }
 
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
@@ -308,68 +311,72 @@ func (q *sendQueue) session(frames []txFrame) int {
 	if blocks == 0 {
 		return 0
 	}
-	w := q.segs[(q.pi&q.mask)*segsPerBlock:]
-	frames = frames[:min(k, int(min(blocks*segsPerBlock-2, q.limit)))]
+	segs := min(blocks*segsPerBlock-2, q.limit)
+	frames = frames[:min(k, int(segs))]
+	eseg := frames[0].eseg
+	sizes, refs := q.sizes.with(eseg), q.refs[q.fhead&q.fmask:][:len(frames)]
+	w := q.segs[(q.pi&q.mask)*segsPerBlock:][:segs+2]
 	var n, used int
 	var bytes uint32
-	sizes := q.sizes.with(frames[0].eseg)
 	if q.small.most > 0 {
 		var inlined int
-		n, used, inlined, bytes = q.small.fill(w[2:][:min(blocks*segsPerBlock-2, q.limit)], q.refs[q.fhead&q.fmask:], frames, sizes)
+		n, used, inlined, bytes = q.small.fill(w[2:], refs, frames, sizes)
 		q.tally.inlined += uint64(inlined)
 	} else {
-		n, bytes = fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey, sizes)
+		n, bytes = fillSession(w[2:], refs, frames, q.lkey, sizes)
 		used = n
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
 	ds := uint32(used) + 2
-	w[0] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0)
-	w[1] = frames[0].eseg
+	w[0], w[1] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0), eseg
 	q.fhead += uint32(n)
 	q.last = q.pi
 	q.pi += (ds + segsPerBlock - 1) / segsPerBlock
 	q.tally.shared += uint64(n)
 	q.tally.blocks++
-	q.account(frames[0].eseg, n, uint64(bytes))
+	q.account(eseg, n, uint64(bytes))
 	return n
 }
 
 // plain posts frames from the front of a burst, one WQE each, while they are in
-// one piece with nothing to inline and want the same done to them. It returns how many, 0 when the ring is full.
+// one piece with nothing to inline and want the same done to them. It returns how
+// many, 0 when the ring is full.
 func (q *sendQueue) plain(frames []txFrame) int {
 	blocks, k := q.window(len(frames))
 	frames = frames[:min(k, int(blocks))]
 	if len(frames) == 0 {
 		return 0
 	}
-	wqes := q.wqes[q.pi&q.mask:][:len(frames)]
-	refs := q.refs[q.fhead&q.fmask:][:len(frames)]
+	wqes, refs := q.wqes[q.pi&q.mask:][:len(frames)], q.refs[q.fhead&q.fmask:][:len(frames)]
 	ctrl, lkey, pi := ctrlSeg(wqeSend, 0, q.n, 3, 0), q.lkey, uint16(q.pi)
-	eseg, sizes := frames[0].eseg, q.sizes.with(frames[0].eseg)
-	n, bytes := 0, uint64(0)
-	for i := range frames {
-		f := &frames[i]
+	eseg := frames[0].eseg
+	sizes := q.sizes.with(eseg)
+	n, bytes := 0, uint32(0)
+	if wideLoops {
+		n, bytes = plainWide(&wqes[0], &refs[0], &frames[0], len(frames)/4, ctrl.a, pi, lkey, sizes)
+	}
+	for ; n < len(frames); n++ {
+		f := &frames[n]
 		size := uint32(f.form)
-		if sizes.refuses(size) || (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 {
+		if f.eseg != eseg || sizes.refuses(size) {
 			break
 		}
-		w := &wqes[i]
-		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(i)))<<8, 0}
+		w := &wqes[n]
+		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(n)))<<8, 0}
 		w[1] = eseg
 		w[2] = dataSeg(size, lkey, f.addr)
-		refs[i] = f.page
-		bytes += uint64(size)
-		n++
+		refs[n] = f.page
+		bytes += size
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
-	q.fhead += uint32(n)
 	q.pi += uint32(n)
 	q.last = q.pi - 1
-	q.account(frames[0].eseg, n, bytes)
+	q.fhead += uint32(n)
+	q.account(eseg, n, uint64(bytes))
 	return n
 }
 
@@ -638,7 +645,7 @@ func (q *sendQueue) drop(frames []txFrame) int {
 // complete takes up to budget completions and gives back what they cover. It
 // returns how many completions there were.
 func (q *sendQueue) complete(budget int) int {
-	ci, errs := q.cq.ci, uint64(0)
+	ci, end, errs := q.cq.ci, q.ftail, uint64(0)
 	for n := 0; n < budget && q.mtail != q.mhead; n++ {
 		e, w := q.cq.peek(ci)
 		if e == nil {
@@ -654,13 +661,13 @@ func (q *sendQueue) complete(budget int) int {
 			continue
 		}
 		q.mtail++
-		q.ci, q.left = m.end, m.packets
-		q.giveBack(m.frames)
+		q.ci, q.left, end = m.end, m.packets, m.frames
 	}
 	done := int(ci - q.cq.ci)
 	if done == 0 {
 		return 0
 	}
+	q.giveBack(end)
 	q.tally.cqes += uint64(done)
 	q.tally.cqeErr += errs
 	q.cq.consumed(ci)

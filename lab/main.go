@@ -43,6 +43,7 @@ var scenarios = []scenario{
 	{"linux-figures", 4 * time.Minute, linuxFigures},
 	{"appliance", 5 * time.Minute, applianceBoots},
 	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
+	{"appliance-sends", 5 * time.Minute, applianceSends},
 }
 
 // lab is what a scenario works with.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -37,40 +38,63 @@ func (r *boxRun) dropped() (n uint64) {
 	return n
 }
 
-func applianceVersusLinux(ctx context.Context, l *lab) error {
+// face boots Linux and a guest for our binary, with wires between them, and
+// brings Linux's driver up. files are put into both guests.
+func (l *lab) face(ctx context.Context, wires int, files map[string][]byte, args ...string) (*versus, error) {
 	binary, err := os.ReadFile(l.binary)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s, err := l.serve(ctx, 4)
+	s, err := l.serve(ctx, 2*wires, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := &versus{s: s}
-	v.linux, err = l.boot(ctx, machine{name: "linux", posted: true, sockets: []string{s.sockets[0], s.sockets[2]}, append: "mitigations=off"})
-	if err != nil {
-		return err
+	var theirs, ours []string
+	for i := range wires {
+		theirs, ours = append(theirs, s.sockets[2*i]), append(ours, s.sockets[2*i+1])
 	}
-	v.box, err = l.boot(ctx, machine{name: "box", posted: true, sockets: []string{s.sockets[1], s.sockets[3]}, iommu: true,
-		append: "intel_iommu=on iommu=pt mitigations=off", files: map[string][]byte{"bin/mlx5d": binary}})
+	v.linux, err = l.boot(ctx, machine{name: "linux", posted: true, sockets: theirs, append: "mitigations=off", files: files})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	own := map[string][]byte{"bin/mlx5d": binary}
+	maps.Copy(own, files)
+	v.box, err = l.boot(ctx, machine{name: "box", posted: true, sockets: ours, iommu: true, append: "intel_iommu=on iommu=pt mitigations=off hugepages=120", files: own})
+	if err != nil {
+		return nil, err
 	}
 	if err := errors.Join(v.linux.ready(), v.box.ready()); err != nil {
+		return nil, err
+	}
+	return v, steps(ctx,
+		step{"modules", func() error { return v.box.all("load vfio_iommu_type1 vfio-pci") }},
+		step{"probe", func() error { return v.linux.loadDriver(wires) }},
+	)
+}
+
+// part ends a scenario: nothing is left on the devices, no kernel complained.
+func (v *versus) part(ctx context.Context) error {
+	return steps(ctx,
+		step{"kernel messages", v.linux.complaints},
+		step{"unload", v.linux.unloadDriver},
+		step{"devices left clean", func() error { return leftClean(v.s) }},
+		step{"no faults", func() error { return noFaults(v.box.transcript()) }},
+		step{"power off", func() error { return errors.Join(v.linux.off(), v.box.off()) }},
+	)
+}
+
+func applianceVersusLinux(ctx context.Context, l *lab) error {
+	v, err := l.face(ctx, 2, nil)
+	if err != nil {
 		return err
 	}
 	return steps(ctx,
-		step{"modules", func() error { return v.box.all("load vfio_iommu_type1 vfio-pci") }},
-		step{"probe", func() error { return v.linux.loadDriver(2) }},
 		step{"link", func() (err error) { v.one, v.two, err = v.linux.pair(1500); return err }},
 		step{"echo", v.echo},
 		step{"flood", v.flood},
 		step{"forward", v.forward},
-		step{"kernel messages", v.linux.complaints},
-		step{"unload", v.linux.unloadDriver},
-		step{"devices left clean", func() error { return leftClean(s) }},
-		step{"no faults", func() error { return noFaults(v.box.transcript()) }},
-		step{"power off", func() error { return errors.Join(v.linux.off(), v.box.off()) }},
+		step{"end", func() error { return v.part(ctx) }},
 	)
 }
 
