@@ -162,6 +162,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		mem:      a.mem,
 		index:    i,
 		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
+		rules:    o.rules,
 	})
 	if err != nil {
 		return err
@@ -173,6 +174,9 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		return err
 	}
 	a.log.Info("NIC is up", about...)
+	for _, r := range o.rules {
+		a.log.Info("rule", "is", r.String())
+	}
 	return nil
 }
 
@@ -258,6 +262,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
 	case modeSend:
+		if a.o.read != "" {
+			return newFileWork(c, fileWish{path: a.o.read, offloads: a.o.offloads, queue: queue, queues: len(a.channels())}, a.allowed)
+		}
 		if most := min(p.nic.params.frame, pageSize); a.o.size <= etherHeader || a.o.size > most {
 			return nil, wishf("-size %d: %d to %d can be sent", a.o.size, etherHeader+1, most)
 		}
@@ -395,8 +402,8 @@ type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint
 
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		t.rxPackets += c.rx.stats.packets.get()
-		t.rxBytes += c.rx.stats.bytes.get()
+		t.rxPackets += c.rxStats.packets.get()
+		t.rxBytes += c.rxStats.bytes.get()
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
 			t.txBytes += q.stats.bytes.get()
@@ -427,7 +434,7 @@ func (a *appliance) printStats() {
 		if err := p.stats.update(); err != nil {
 			a.log.Warn(err.Error())
 		}
-		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce())
+		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce(), p.nic.formatRules())
 	}
 }
 
@@ -492,7 +499,11 @@ type countSummary struct {
 }
 
 func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
-	t := a.traffic()
+	return a.printTraffic(a.traffic(), lost, ran)
+}
+
+// printTraffic prints counts.
+func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran time.Duration) error {
 	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
 		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
 	if sec := ran.Seconds(); sec > 0 {

@@ -425,11 +425,24 @@ func (fw firmware) createRQT(rqns []uint32) (uint32, error) {
 	in := request(opCreateRQT, 0, createRQTInCtx.off+rqtcRqNum.off+4*len(rqns))
 	ctx := in[createRQTInCtx.off:]
 	rqtcMaxSize.set(ctx, uint32(len(rqns)))
+	fillRQT(ctx, rqns)
+	return fw.create(in)
+}
+
+// modifyRQT replaces an indirection table's entries, all at once.
+func (fw firmware) modifyRQT(rqt uint32, rqns []uint32) error {
+	in := request(opModifyRQT, 0, modifyRQTInCtx.off+rqtcRqNum.off+4*len(rqns))
+	modifyRQTInRqtn.set(in, rqt)
+	rqtMaskList.set(modifyRQTInMask.in(in), 1)
+	fillRQT(in[modifyRQTInCtx.off:], rqns)
+	return fw.run(in)
+}
+
+func fillRQT(ctx []byte, rqns []uint32) {
 	rqtcActualSize.set(ctx, uint32(len(rqns)))
 	for i, n := range rqns {
 		putBE32(ctx, rqtcRqNum.off+4*i, n)
 	}
-	return fw.create(in)
 }
 
 // rssHash says what of a packet is hashed (rx_hash_field_select).
@@ -457,7 +470,7 @@ func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric
 }
 
 // createDirectTIR makes a transport interface receive object in front of one
-// receive queue.
+// receive queue, which cannot be led to another one later.
 func (fw firmware) createDirectTIR(td, rqn uint32) (uint32, error) {
 	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
 	ctx := createTIRInCtx.in(in)
@@ -498,18 +511,27 @@ func (fw firmware) setFlowTableRoot(table uint32) error {
 }
 
 // createFlowGroup reserves entries first..last of table for rules that match
-// exactly the outer header bits in mask (fte_match_set_lyr_2_4).
+// exactly the bits in mask: the first one or two sets of fte_match_param, outer
+// headers and what else there is.
 func (fw firmware) createFlowGroup(table, first, last uint32, mask []byte) (uint32, error) {
 	in := request(opCreateFlowGroup, 0, 1024)
 	createGroupInType.set(in, tableNICReceive)
 	createGroupInTable.set(in, table)
 	createGroupInStart.set(in, first)
 	createGroupInEnd.set(in, last)
-	if len(mask) > 0 {
-		createGroupInEnable.set(in, enableOuter)
-		copy(matchOuter.in(createGroupInCriteria.in(in)), mask)
-	}
+	createGroupInEnable.set(in, setsOf(mask))
+	copy(createGroupInCriteria.in(in), mask)
 	return fw.create(in)
+}
+
+// setsOf is match_criteria_enable for a mask: the sets that are not all zero.
+func setsOf(mask []byte) (sets uint32) {
+	for i, b := range mask {
+		if b != 0 {
+			sets |= enableOuter << (i / matchOuter.n)
+		}
+	}
+	return sets
 }
 
 func (fw firmware) destroyFlowGroup(table, group uint32) error {
@@ -520,22 +542,65 @@ func (fw firmware) destroyFlowGroup(table, group uint32) error {
 	return fw.run(in)
 }
 
-// setFlowEntry writes the rule at index: outer headers equal to value go to the
-// destination (destTIR or destTable).
-func (fw firmware) setFlowEntry(table, group, index uint32, value []byte, destType, dest uint32) error {
-	in := request(opSetFlowTableEntry, 0, setFTEInCtx.off+flowCtxDest.off+16)
+// flowEntry starts the command that writes the rule at index, for what equals
+// value where the group's mask looks. ctx is its flow context, without an action.
+func flowEntry(table, group, index uint32, value []byte) (in, ctx []byte) {
+	in = request(opSetFlowTableEntry, 0, setFTEInCtx.off+flowCtxDest.off+16)
 	setFTEInType.set(in, tableNICReceive)
 	setFTEInTable.set(in, table)
 	setFTEInIndex.set(in, index)
-	ctx := in[setFTEInCtx.off:]
+	ctx = in[setFTEInCtx.off:]
 	flowCtxGroup.set(ctx, group)
+	copy(flowCtxValue.in(ctx), value)
+	return in, ctx
+}
+
+// setFlowEntry writes the rule at index: what equals value goes to the destination
+// (destTIR or destTable).
+func (fw firmware) setFlowEntry(table, group, index uint32, value []byte, destType, dest uint32) error {
+	in, ctx := flowEntry(table, group, index, value)
 	flowCtxAction.set(ctx, actionForward)
 	flowCtxDests.set(ctx, 1)
-	copy(matchOuter.in(flowCtxValue.in(ctx)), value)
 	d := flowCtxDest.in(ctx)
 	dstType.set(d, destType)
 	dstId.set(d, dest)
 	return fw.run(in)
+}
+
+// setDropEntry writes the rule at index: what equals value is dropped and counted
+// in a flow counter.
+func (fw firmware) setDropEntry(table, group, index uint32, value []byte, counter uint32) error {
+	in, ctx := flowEntry(table, group, index, value)
+	flowCtxAction.set(ctx, actionDrop|actionCount)
+	flowCtxCounters.set(ctx, 1)
+	counterListId.set(flowCtxDest.in(ctx), counter) // behind the destinations, of which there are none
+	return fw.run(in)
+}
+
+// allocFlowCounter makes a counter that flow entries may count in.
+func (fw firmware) allocFlowCounter() (uint32, error) {
+	out, err := fw.exec(request(opAllocFlowCounter, 0, 16), 16)
+	if err != nil {
+		return 0, err
+	}
+	return allocCounterOutId.get(out), nil
+}
+
+func (fw firmware) deallocFlowCounter(counter uint32) error {
+	in := request(opDeallocFlowCounter, 0, 16)
+	deallocCounterInId.set(in, counter)
+	return fw.run(in)
+}
+
+// queryFlowCounter reads the packets that flow entries counted.
+func (fw firmware) queryFlowCounter(counter uint32) (packets uint64, err error) {
+	in := request(opQueryFlowCounter, 0, 32)
+	queryCounterInId.set(in, counter)
+	out, err := fw.exec(in, queryCounterOutStats.off+trafficCounterSize)
+	if err != nil {
+		return 0, err
+	}
+	return trafficPackets.get(queryCounterOutStats.in(out)), nil
 }
 
 func (fw firmware) deleteFlowEntry(table, index uint32) error {

@@ -4,8 +4,6 @@ package main
 // drop, answer, send back, generate. Each mode is a handler of one channel. It
 // does not own rings (rxpath.go, txpath.go) or what an answer is (echo.go).
 
-import "encoding/binary"
-
 // The modes of the appliance: what it does with packets.
 const (
 	modeInspect = "inspect"
@@ -80,24 +78,6 @@ func (w *forwardWork) handle(c *channel, packets []packet) {
 	c.tx.sendOrDrop(w.frames)
 }
 
-// swapAll exchanges the addresses of frames, which lie in mem.
-//
-//go:noinline
-func swapAll(frames []txFrame, mem dmaMem) {
-	for i := range frames {
-		at := frames[i].addr - mem.iova
-		swapAddresses(mem.b[at : at+2*6])
-	}
-}
-
-// swapAddresses exchanges the destination and source address of a frame.
-func swapAddresses(b []byte) {
-	_ = b[11]
-	to, from := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[4:]) // from begins in the upper 48 bits
-	binary.LittleEndian.PutUint64(b, from>>16|to<<48)
-	binary.LittleEndian.PutUint32(b[8:], uint32(to>>16))
-}
-
 func (w *forwardWork) turn(*channel) int { return 0 }
 func (w *forwardWork) idle(*channel)     {}
 
@@ -132,18 +112,22 @@ type sendWork struct {
 	left   func(n int) int // how many of n frames -count still lets through
 }
 
-// newSendWork prepares a channel's frame, of size bytes without FCS: broadcast
-// of the experimental EtherType, with the queue's number behind the header.
+// fillTestFrame makes b the frame that mode txonly sends: broadcast of the
+// experimental EtherType, with the queue's number behind the header.
+func fillTestFrame(b []byte, mac [6]byte, queue int) {
+	clear(b)
+	copy(b, []byte{255, 255, 255, 255, 255, 255})
+	copy(b[6:], mac[:])
+	b[12], b[13], b[14] = 0x88, 0xb5, byte(queue)
+}
+
+// newSendWork prepares a channel's frame, of size bytes without FCS.
 func newSendWork(c *channel, mac [6]byte, size int, left func(int) int) (*sendWork, bool) {
 	n, ok := c.rx.pool.take()
 	if !ok {
 		return nil, false
 	}
-	b := c.rx.pool.bytes(n, 0, uint32(size))
-	clear(b)
-	copy(b, []byte{255, 255, 255, 255, 255, 255})
-	copy(b[6:], mac[:])
-	b[12], b[13], b[14] = 0x88, 0xb5, byte(c.index)
+	fillTestFrame(c.rx.pool.bytes(n, 0, uint32(size)), mac, c.index)
 	w := &sendWork{left: left}
 	for i := range w.frames {
 		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), form: txSize(uint32(size)), page: noPage}

@@ -15,6 +15,7 @@ package main
 // work that the last poll found, costs one empty poll.
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,13 +63,88 @@ func (v *vector) wait(most time.Duration) bool {
 	return !v.stop.Load() && (err == nil || errors.Is(err, os.ErrDeadlineExceeded))
 }
 
+// kick wakes the waiter as an interrupt does: the eventfd keeps it when nobody
+// waits yet, so that it cannot be lost.
+func (v *vector) kick() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = v.f.Write(one[:]) // fails only on one that is closed, which has no waiter
+}
+
 // halt wakes the waiter for the last time.
 func (v *vector) halt() {
 	v.stop.Store(true)
-	_ = v.f.SetReadDeadline(time.Unix(1, 0))
+	v.kick()
 }
 
 func (v *vector) close() error { return v.f.Close() }
+
+// mailbox takes calls from other goroutines to that of a loop. Who posts a call
+// waits until it has run. While no loop runs there is nobody to disturb: then the
+// poster runs the call itself, and a loop that starts meanwhile waits for it.
+type mailbox struct {
+	full  atomic.Bool // there may be calls; the loop looks at this alone
+	mu    sync.Mutex  // guards what follows, and calls while no loop runs
+	runs  bool        // a loop takes calls
+	calls []call
+}
+
+// call is a function to run, and who waits for its end.
+type call struct {
+	f    func()
+	done chan struct{}
+}
+
+// post has f run by the loop that v wakes, and returns when it has. Calls do not
+// nest: f must not post to the same loop.
+func (m *mailbox) post(v *vector, f func()) {
+	m.mu.Lock()
+	if !m.runs {
+		defer m.mu.Unlock()
+		f()
+		return
+	}
+	done := make(chan struct{})
+	m.calls = append(m.calls, call{f, done})
+	m.full.Store(true)
+	m.mu.Unlock()
+	v.kick()
+	<-done
+}
+
+// serve runs what was posted. The loop calls it between two polls.
+func (m *mailbox) serve() {
+	m.mu.Lock()
+	calls := m.calls
+	m.calls = nil
+	m.full.Store(false)
+	m.mu.Unlock()
+	runCalls(calls)
+}
+
+// open is called before a loop starts, shut by the loop when it ends: what was
+// posted until then still runs.
+func (m *mailbox) open() {
+	m.mu.Lock()
+	m.runs = true
+	m.mu.Unlock()
+}
+
+func (m *mailbox) shut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.runs = false
+	runCalls(m.calls)
+	m.calls = nil
+	m.full.Store(false)
+}
+
+func runCalls(calls []call) {
+	for _, c := range calls {
+		c.f()
+		close(c.done)
+	}
+}
 
 // poller is what a channel's loop turns. One interface call a poll, not a packet.
 type poller interface {
@@ -107,6 +184,7 @@ type napi struct {
 	cpu   int  // to pin the thread to; -1 does not
 	busy  bool // spin instead of sleeping
 	cqs   []*compQueue
+	mail  mailbox  // what others want done between two polls
 	adapt adaptive // moderation of the receive queue
 	seen  uint64   // events of the receive queue
 	tally napiTally
@@ -137,10 +215,14 @@ func (n *napi) run(p poller) {
 	for n.turn(p) { // what came before the halt
 	}
 	p.idle()
+	n.mail.shut() // from here on a caller owns the queues
 }
 
-// turn polls once and reports whether there was work.
+// turn does what others want done, polls once and reports whether there was work.
 func (n *napi) turn(p poller) bool {
+	if n.mail.full.Load() {
+		n.mail.serve()
+	}
 	n.tally.polls++
 	return p.poll(napiBudget) > 0
 }
@@ -181,7 +263,7 @@ func (n *napi) wake() {
 			}
 			q.fired()
 			n.tally.events++
-			if q.n == n.adapt.cqn {
+			if q.n == n.adapt.cqn.Load() {
 				n.seen++
 			}
 		}

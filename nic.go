@@ -79,6 +79,7 @@ type openOptions struct {
 	mem          *arena       // shared with other NICs; nil is one of our own
 	index        int          // among NICs that share memory
 	flags        func(caps) (privFlags, error)
+	rules        []rule // about received packets, in order (placeRules)
 }
 
 // nic is an open NIC.
@@ -90,6 +91,7 @@ type nic struct {
 	fw       firmware
 	caps     caps
 	params   params
+	rxMini   uint8 // what compressed completions shall carry (wishes.rxMini)
 	mac      net.HardwareAddr
 	psid     string
 	version  string // of the firmware
@@ -100,7 +102,9 @@ type nic struct {
 	vectors  []int  // eventfds
 	pages    firmwarePages
 	channels []*channel
+	guests   [maxQueues + 1]*sendQueue // send queues of other NICs' channels, by the channel beside them
 	steering *steering
+	rules    *ruleTable
 	clock    *deviceClock
 	moder    moderator
 	control  controlLoop
@@ -108,23 +112,34 @@ type nic struct {
 	notices  chan string // what an operator should know; dropped when nobody reads
 	undo     undo
 	closed   sync.Once
+
+	extra undo      // of what was made since it is open
+	pools poolTable // of channels whose pages others may get
 }
 
 // channel is one receive and one send queue with all that drives them.
 type channel struct {
 	napi
+	xdpSide
 	n       *nic
 	index   int
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
-	ico     *icoQueue // names pages to striding receive queues; nil where there are none
+	next    *recvQueue // that takes its place, or whose place it has taken; nil but while that happens
+	ico     *icoQueue  // names pages to striding receive queues; nil where there never was one
+	pool    *pagePool
+	rxStats rxStats
+	made    []*undo // what takes receive queues back
+	icoUndo undo
 	csum    csumStats // of frames whose verdict the handler asked for
 	drops   bool      // the handler only counts
 	direct  directHandler
 	tx      *sendQueue
 	forward *sendQueue // of another NIC, for what this channel receives; may be nil
 	peer    *nic       // that NIC
+	xsk     *xskQueue  // queues of a zero-copy socket; nil where there are none
+	xskTo   *nic       // through which the socket sends
 	handler handler
 	turns   uint32
 	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
@@ -167,9 +182,7 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 	n := &nic{dev: dev, vf: vf, mem: o.mem, index: o.index, notices: make(chan string, 64)}
 	defer func() {
 		if err != nil {
-			if again := n.undo.run(); again != nil && !errors.Is(err, errDeviceLost) {
-				err = fmt.Errorf("%w; then %w", err, again)
-			}
+			err = failing(err, &n.undo)
 		}
 	}()
 	steps := []func() error{
@@ -185,7 +198,7 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		n.setUpPort,
 		n.startWorkers,
 		n.createChannels,
-		n.createSteering,
+		func() error { return n.createSteering(o.rules) },
 		n.bringUp,
 	}
 	for _, step := range steps {
@@ -197,6 +210,15 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		}
 	}
 	return n, nil
+}
+
+// failing takes back what was done because of err, and returns that with what went
+// wrong then.
+func failing(err error, u *undo) error {
+	if again := u.run(); again != nil && !errors.Is(err, errDeviceLost) {
+		return fmt.Errorf("%w; then %w", err, again)
+	}
+	return err
 }
 
 // close stops the channels and takes everything back.
@@ -339,11 +361,16 @@ func (n *nic) choose(o openOptions) error {
 		}
 		w.rxStriding, w.rxCompress = flags.rxStriding, flags.rxCompress
 	}
+	flags.rxStriding, flags.rxCompress = w.rxStriding, w.rxCompress
+	n.rxMini = w.rxMini
 	if n.params, err = chooseParams(n.caps, w, o.cpus, n.dev.vectors(), mtu); err != nil {
 		return err
 	}
 	n.params.flags = flags
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
+		return err
+	}
+	if err = checkRules(o.rules, n.caps, n.params.queues, 0); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
@@ -356,11 +383,14 @@ func (n *nic) choose(o openOptions) error {
 
 // newUAR takes a page of doorbell registers. Every event queue and every channel
 // has its own, so that no two threads store to one register.
-func (n *nic) newUAR() (page uint32, regs []byte, err error) {
+func (n *nic) newUAR() (page uint32, regs []byte, err error) { return n.newUARIn(&n.undo) }
+
+// newUARIn is newUAR with a list of its own for what takes it back.
+func (n *nic) newUARIn(u *undo) (page uint32, regs []byte, err error) {
 	if page, err = n.fw.alloc(opAllocUAR); err != nil {
 		return 0, nil, err
 	}
-	n.undo.add("UAR", func() error { return n.fw.destroy(opDeallocUAR, page) })
+	u.add("UAR", func() error { return n.fw.destroy(opDeallocUAR, page) })
 	bar := n.dev.bar0()
 	at := int(page) * uarPageSize
 	if at+uarPageSize > len(bar) {
@@ -476,6 +506,7 @@ func (n *nic) createChannels() error {
 		}
 		n.channels = append(n.channels, c)
 	}
+	n.undo.add("later queues", n.extra.run)
 	return nil
 }
 
@@ -493,64 +524,80 @@ func (n *nic) newChannel(i int) (*channel, error) {
 		return nil, err
 	}
 	n.undo.add("interrupt", c.vec.close)
-	if err := n.newRX(c); err != nil {
+	if c.pool, err = newPagePool(n.mem, n.index*maxQueues+i, n.params.poolPages(n.caps)); err != nil {
+		return nil, err
+	}
+	n.undo.add("receive pages", func() error { c.pool.close(n.mem); return nil })
+	n.undo.add("control send queue", c.icoUndo.run)
+	n.undo.add("receive queue", c.takeBackRX)
+	if c.rx, err = n.newRX(c, &n.params); err != nil {
+		return nil, err
+	}
+	if err = n.readyRX(c.rx); err != nil {
 		return nil, err
 	}
 	if err := n.newTX(c); err != nil {
 		return nil, err
 	}
-	c.adapt.worker, c.adapt.cqn = &n.moder, c.rx.cq.n
+	c.adapt.worker = &n.moder
+	c.adapt.cqn.Store(c.rx.cq.n)
 	c.adapt.want.Store(adaptiveMode(n.params.adaptive, n.params.flags.rxCQEModer))
-	c.cqs = []*compQueue{c.rx.cq, c.tx.cq}
-	if c.ico != nil {
-		c.cqs = append(c.cqs, c.ico.cq)
+	c.cqs = append(c.cqs, c.rx.cq, c.tx.cq)
+	if n.params.xsk && i < n.params.queues {
+		if err := n.newXSK(c); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }
 
-// newCQ makes a completion queue of 2^log entries on channel c.
-func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
-	return n.createCQ(c, cqConfig{logSize: log})
-}
-
 // createCQ makes a completion queue on channel c as f says.
 func (n *nic) createCQ(c *channel, f cqConfig) (*compQueue, error) {
+	return n.createCQIn(c, f, &n.undo)
+}
+
+// createCQIn is createCQ with a list of its own for what takes it back.
+func (n *nic) createCQIn(c *channel, f cqConfig, u *undo) (*compQueue, error) {
 	q, err := newCompQueue(n.mem, f.logSize, c.uar)
 	if err != nil {
 		return nil, err
 	}
-	n.undo.add("completion ring", func() error { q.free(n.mem); return nil })
+	u.add("completion ring", func() error { q.free(n.mem); return nil })
 	f.uar, f.eqn, f.record, f.pages = c.uarPage, c.eq.n, q.rec.mem.iova, q.buf.pages()
 	if q.n, err = n.fw.createCQ(f); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
-	n.undo.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
+	u.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
 	return q, nil
 }
 
-// newRX makes channel c's receive queue, posts its buffers and readies it.
-func (n *nic) newRX(c *channel) error {
-	p := &n.params
-	cq, err := n.createCQ(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini,
-		moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
+// newRX makes a receive queue for channel c of the kind and sizes in p, in the
+// reset state and with nothing posted. Its last undo step destroys the queue, those
+// before what it was made of; until then they stand in the channel's list, also
+// when it fails.
+func (n *nic) newRX(c *channel, p *params) (*recvQueue, error) {
+	u := &undo{}
+	c.made = append(c.made, u)
+	cq, err := n.createCQIn(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini,
+		moder: p.moder[0], fromCQE: p.flags.rxCQEModer}, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cfg := recvConfig{id: n.index*maxQueues + c.index, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
+	cfg := recvConfig{pool: c.pool, stats: &c.rxStats, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
 		mini: p.rxMini, strides: p.rxStrides}
 	if p.rxStrides.on() {
 		if err := n.newICO(c); err != nil {
-			return err
+			return nil, err
 		}
 		cfg.ico = c.ico
-		if cfg.pageKey, err = n.fw.createPageKey(n.pd, p.rxStrides.pages()<<p.logRQ); err != nil {
-			return fmt.Errorf("key of the receive pages: %w", err)
+		if cfg.pageKey, err = n.fw.createPageKey(n.pd, p.ringPages()); err != nil {
+			return nil, fmt.Errorf("key of the receive pages: %w", err)
 		}
-		n.undo.add("key of the receive pages", func() error { return n.fw.destroy(opDestroyMkey, cfg.pageKey>>8) })
+		u.add("key of the receive pages", func() error { return n.fw.destroy(opDestroyMkey, cfg.pageKey>>8) })
 	}
-	q, err := newRecvQueue(n.mem, cq, cfg, &n.undo)
+	q, err := newRecvQueue(n.mem, cq, cfg, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.rec.mem.iova, logStride: p.rxLayout.logStride, logSize: p.logRQ, pages: q.buf.pages()}
 	if p.rxStrides.on() {
@@ -558,11 +605,21 @@ func (n *nic) newRX(c *channel) error {
 	}
 	q.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
 	if err != nil {
-		return fmt.Errorf("receive queue: %w", err)
+		return nil, fmt.Errorf("receive queue: %w", err)
 	}
-	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
-	c.rx = q
-	return n.readyRX(q)
+	u.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
+	return q, nil
+}
+
+// takeBackRX takes back every receive queue that there is.
+func (c *channel) takeBackRX() (first error) {
+	for _, u := range c.made {
+		if err := u.run(); err != nil && first == nil {
+			first = err
+		}
+	}
+	c.made = nil
+	return first
 }
 
 // firstFill is how long the device may take to name a striding queue's first
@@ -584,17 +641,29 @@ func (n *nic) readyRX(q *recvQueue) error {
 	return nil
 }
 
-// newICO makes channel c's queue for internal control operations.
-func (n *nic) newICO(c *channel) error {
-	page, uar, err := n.newUAR()
+// newICO makes channel c's queue for internal control operations where there is
+// none. It stays until the channel's end, whoever uses it.
+func (n *nic) newICO(c *channel) (err error) {
+	if c.ico != nil {
+		return nil
+	}
+	u := &c.icoUndo
+	defer func() {
+		if err != nil {
+			if again := u.back(); again != nil {
+				err = fmt.Errorf("%w; then %w", err, again)
+			}
+		}
+	}()
+	page, uar, err := n.newUARIn(u)
 	if err != nil {
 		return err
 	}
-	cq, err := n.newCQ(c, logICO)
+	cq, err := n.createCQIn(c, cqConfig{logSize: logICO}, u)
 	if err != nil {
 		return err
 	}
-	q, err := newICOQueue(n.mem, cq, uar, &n.undo)
+	q, err := newICOQueue(n.mem, cq, uar, u)
 	if err != nil {
 		return err
 	}
@@ -605,25 +674,54 @@ func (n *nic) newICO(c *channel) error {
 	if err != nil {
 		return fmt.Errorf("control send queue: %w", err)
 	}
-	n.undo.add("control send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
+	u.add("control send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
 		return fmt.Errorf("control send queue: %w", err)
 	}
-	c.ico = q
+	c.mail.post(c.vec, func() { c.ico, c.cqs = q, append(c.cqs, cq) })
 	return nil
 }
 
 // newTX makes channel c's own send queue.
 func (n *nic) newTX(c *channel) (err error) {
-	c.tx, err = n.newSQ(c, c.rx.pool, n.params.flags.skbTxMPWQE)
+	c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE)
 	return err
+}
+
+// newXSK makes channel c's queues for a socket. Nobody is attached and nothing is
+// posted: what is led there meets no buffer.
+func (n *nic) newXSK(c *channel) error {
+	p, q := &n.params, &xskQueue{id: pageRef(xskOwners+n.index*maxQueues+c.index) << 24}
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logRQ, moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
+	if err != nil {
+		return err
+	}
+	if q.recv, err = newXSKRecv(n.mem, cq, p.logRQ, p.frame, n.lkey, &n.undo); err != nil {
+		return err
+	}
+	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
+	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
+	if err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.recv.n) })
+	if err := n.fw.modifyRQ(q.recv.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	if q.tx, err = n.newSQ(c, &pagePool{}, p.flags.xdpTxMPWQE); err != nil {
+		return err
+	}
+	c.xsk, c.xskTo = q, n
+	c.cqs = append(c.cqs, cq, q.tx.cq)
+	return nil
 }
 
 // newForward gives channel c a send queue on another NIC, for what c receives.
 // It is c's goroutine that owns it.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
-	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool, to.params.flags.xdpTxMPWQE)
+	c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE)
+	to.guests[c.index] = c.forward
 	return err
 }
 
@@ -660,8 +758,9 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	return q, nil
 }
 
-// createSteering puts the channels behind flow tables. Nothing is let in yet.
-func (n *nic) createSteering() (err error) {
+// createSteering puts the channels behind flow tables, the first of which are the
+// user's rules. Nothing is let in yet.
+func (n *nic) createSteering(rules []rule) (err error) {
 	rqns := make([]uint32, len(n.channels))
 	for i, c := range n.channels {
 		rqns[i] = c.rx.n
@@ -670,18 +769,52 @@ func (n *nic) createSteering() (err error) {
 	if n.params.trap {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
 	}
-	n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo)
-	return err
+	for _, c := range n.channels {
+		if c.xsk != nil {
+			to.upper = append(to.upper, c.xsk.recv.n)
+		}
+	}
+	if n.params.xskSpread {
+		to.rqns = to.upper
+	}
+	c := n.channels[0]
+	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
+	if !n.params.promisc && !n.caps.steerDrops && n.port.owner {
+		if to.missed, err = place.newSink(&n.undo); err != nil {
+			return fmt.Errorf("queue of what is not for us: %w", err)
+		}
+	}
+	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
+		return err
+	}
+	n.rules = newRuleTable(n.steering, n.caps, n.td, func(q int) uint32 { return n.queueOf(q, to.upper) }, place)
+	n.undo.add("rules", n.rules.close)
+	return n.rules.set(rules)
+}
+
+// queueOf is the receive queue behind a queue's number as users count: the regular
+// ones, then the upper ones. That of a channel may have been replaced since it was
+// opened.
+func (n *nic) queueOf(queue int, upper []uint32) uint32 {
+	if queue < n.params.queues {
+		return n.channels[queue].rx.n
+	}
+	return upper[queue-n.params.queues]
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
-	// The vport first: what its own filter takes never comes to our tables.
-	if err := n.port.promiscuous(n.params.promisc, !n.params.noAllMulti, n.params.groups); err != nil {
+	// The vport first: what its own filter takes never comes to our tables. Where the
+	// device does not count what that takes, our tables take and count it all.
+	if err := n.port.promiscuous(n.params.promisc || n.steering.missed != nil, !n.params.noAllMulti, n.params.groups); err != nil {
 		return err
 	}
 	n.undo.add("promiscuous mode", func() error { return n.port.promiscuous(false, true, nil) })
 	if err := n.steering.setFilter(n.params.promisc, !n.params.noAllMulti, n.params.groups, &n.undo); err != nil {
+		return err
+	}
+	// A VF's link is up already: no packet meets the tables before they are whole.
+	if err := n.rules.open(); err != nil {
 		return err
 	}
 	if err := n.port.setUp(true); err != nil {
@@ -707,80 +840,12 @@ func (n *nic) readLink() error {
 	}
 }
 
-// Settings that a channel takes over between two bursts.
-const (
-	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
-	wantXDP                    // and on its queue on another NIC
-	wantNoComplete             // no checksum verdict "complete"
-)
-
-// applyFlags tells every channel the flags that can change while it runs.
-func (n *nic) applyFlags() {
-	want := uint32(0)
-	if n.params.flags.skbTxMPWQE {
-		want |= wantSKB
-	}
-	if n.params.flags.xdpTxMPWQE {
-		want |= wantXDP
-	}
-	if n.params.flags.rxNoCsumComplete {
-		want |= wantNoComplete
-	}
-	for _, c := range n.channels {
-		c.want.Store(want)
-	}
-}
-
-// takeOver applies settings; the channel's goroutine calls it, or newChannel.
-func (c *channel) takeOver(want uint32) {
-	c.have = want
-	c.tx.sessions(want&wantSKB != 0)
-	if c.forward != nil {
-		c.forward.sessions(want&wantXDP != 0)
-	}
-}
-
 // ringMemory is what the receive rings' buffers take together, in bytes.
 func (n *nic) ringMemory() (sum int) {
 	for _, c := range n.channels {
 		sum += c.rx.ringMemory()
 	}
 	return sum
-}
-
-// start gives every channel its handler and its goroutine. stop ends them.
-func (n *nic) start(handlers []handler, busy bool, cpus []int) {
-	n.applyFlags()
-	for i, c := range n.channels {
-		c.setHandler(handlers[i])
-		c.busy, c.cpu = busy, -1
-		if i < len(cpus) {
-			c.cpu = cpus[i]
-		}
-		c.done = make(chan struct{})
-		go func() {
-			defer close(c.done)
-			c.run(c)
-		}()
-	}
-	n.undo.add("channels", func() error { n.stop(); return nil })
-}
-
-// setHandler gives a channel that does not run its work.
-func (c *channel) setHandler(h handler) {
-	c.handler = h
-	_, c.drops = h.(dropHandler)
-	c.direct, _ = h.(directHandler)
-}
-
-// stop ends the channels' goroutines after a last look at their queues.
-func (n *nic) stop() {
-	for _, c := range n.channels {
-		c.vec.halt()
-	}
-	for _, c := range n.channels {
-		<-c.done
-	}
 }
 
 // notify tells an operator, who may not listen.

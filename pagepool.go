@@ -33,6 +33,9 @@ const poolMax = 1 << 20
 // noHold marks a place in a receive queue's map that has no page yet.
 const noHold = ^uint32(0)
 
+// xskOwners is the first owner number of UMEM frames; pools have those below.
+const xskOwners = 128
+
 // pageBias is what a page counts for its owner while it is lent to others: more
 // than can ever be lent at once.
 const pageBias = 1 << 30
@@ -160,6 +163,15 @@ func (p *pagePool) cut(at, n uint32) []byte {
 	return b[:n:n]
 }
 
+// at is the n bytes at bus address addr, nothing where that is not in the pool.
+func (p *pagePool) at(addr uint64, n uint32) []byte {
+	off := addr - p.mem.iova
+	if off >= uint64(len(p.mem.b)) || uint64(len(p.mem.b))-off < uint64(n) {
+		return nil
+	}
+	return p.cut(uint32(off), n)
+}
+
 // addr is the bus address of byte off of page n.
 func (p *pagePool) addr(n, off uint32) uint64 {
 	return p.mem.iova + uint64(n)*pageSize + uint64(off)
@@ -213,6 +225,13 @@ func (p *pagePool) lend(n uint32) pageRef {
 		p.own[n] |= ownLent
 	}
 	pg.lent++
+	return p.id | pageRef(n)
+}
+
+// share counts one more fragment of page n for whoever has one that is lent, in
+// any goroutine; it too ends with release.
+func (p *pagePool) share(n uint32) pageRef {
+	p.pages[n].refs.Add(1)
 	return p.id | pageRef(n)
 }
 

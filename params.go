@@ -85,6 +85,9 @@ type caps struct {
 	downDrops  bool
 	outerVer   bool // rules may match the IP version
 	outerFrag  bool
+	matchable  [16]byte // header fields that rules may look at (flow_table_fields_supported)
+	maskable   [16]byte // and those at single bits of which
+	flowCounts bool     // rules may count what they match
 	setRoot    bool
 	tableLevel int
 	logTable   uint8
@@ -94,7 +97,6 @@ type caps struct {
 // decodeCaps reads the three groups of capabilities that matter to us.
 func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	rx := ftCapRx.in(tables)
-	fields := ftPropFtFieldSupport.in(rx)
 	c := caps{
 		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
 		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
@@ -124,14 +126,10 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		version:    capDriverVersion.on(general),
 		steerDrops: capNicReceiveSteeringDiscard.on(general),
 		downDrops:  capReceiveDiscardVportDown.on(general),
-		outerVer:   ftFieldOuterIpVersion.on(fields),
-		outerFrag:  ftFieldOuterFrag.on(fields),
-		setRoot:    ftPropModifyRoot.on(rx),
-		tableLevel: int(ftPropMaxFtLevel.get(rx)),
-		logTable:   uint8(ftPropLogMaxFtSize.get(rx)),
 		// uar_sz is the log2 of the BAR in MiB.
 		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
+	c.decodeTables(rx)
 	if c.clockKHz == 0 { // older firmware
 		c.clockKHz = min(capDeviceFrequencyMhz.get(general), 1<<20) * 1000
 	}
@@ -151,6 +149,19 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	}
 	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
 	return c
+}
+
+// decodeTables reads what receive flow tables can do.
+func (c *caps) decodeTables(rx []byte) {
+	fields := ftPropFtFieldSupport.in(rx)
+	c.outerVer = ftFieldOuterIpVersion.on(fields)
+	c.outerFrag = ftFieldOuterFrag.on(fields)
+	c.matchable = [16]byte(fields)
+	c.maskable = [16]byte(ftPropFtFieldBitmask.in(rx))
+	c.flowCounts = ftPropFlowCounter.on(rx)
+	c.setRoot = ftPropModifyRoot.on(rx)
+	c.tableLevel = int(ftPropMaxFtLevel.get(rx))
+	c.logTable = uint8(ftPropLogMaxFtSize.get(rx))
 }
 
 // timestampFormat chooses what to ask for from timestamp capabilities: real time
@@ -216,9 +227,13 @@ type wishes struct {
 	txInline   int  // bytes of frames to put into send WQEs; negative decides
 	strip      bool // strip VLAN tags on receive
 	trap       bool // a channel of its own for control traffic
+	xsk        bool // queues for a zero-copy socket beside every channel's
+	xskSpread  bool // and all traffic that no rule leads elsewhere goes to these
 
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
+
+	xdp bool // a program will see frames before they are packets
 
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
@@ -235,6 +250,7 @@ type params struct {
 	rxWhy      string       // why a wished striding or compression is not there
 	rxCompress bool
 	rxMini     uint8 // what compressed completions carry (miniHash...)
+	logRing    uint8 // as wished, in frames
 	logRQ      uint8
 	logRxCQ    uint8
 	logSQ      uint8 // WQEBBs
@@ -245,10 +261,13 @@ type params struct {
 	groups     [][6]byte
 	strip      bool
 	trap       bool          // there is a channel for control traffic, behind the others
+	xsk        bool          // channels have queues for a socket, numbered from queues on
+	xskSpread  bool          // these are what is spread over
 	moder      [2]moderation // of receive and send completions
 	adaptive   bool          // receive moderation follows the load
 	minInline  uint8
-	txInline   int // longest frame that is put into a send WQE
+	txInline   int  // longest frame that is put into a send WQE
+	xdp        bool // programs see frames before they are packets: these must lie in one piece
 	flags      privFlags
 }
 
@@ -299,7 +318,7 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
+	p := params{queues: w.queues, xdp: w.xdp, xsk: w.xsk || w.xskSpread, xskSpread: w.xskSpread, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
 	if p.trap {
 		most--
 	}
@@ -322,31 +341,67 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	p.frame = p.mtu + etherHeader + vlanTag
 	p.txInline = chooseInline(w.txInline, p.queues)
 	p.rxLayout = chooseRxLayout(p.frame)
-	if p.logRQ, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
+	if p.logRing, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
 		return params{}, err
 	}
 	if p.logSQ, err = chooseRing("-tx-ring", w.txRing, c.logMaxWQ); err != nil {
 		return params{}, err
 	}
+	p.logTxCQ = p.logSQ
+	p.rqt = min(256, c.maxRQT)
+	return p, p.chooseRX(c, w.rxStriding, w.rxCompress, w.rxMini)
+}
+
+// chooseRX sizes the receive queues: striding or not, with compressed completions
+// or not. It may be called again for other wishes.
+func (p *params) chooseRX(c caps, striding, compress bool, mini uint8) error {
 	// One completion a receive WQE or stride and at most one a WQEBB: neither can
 	// overrun.
-	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
-	if w.rxStriding {
-		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRQ)
+	p.rxStrides, p.rxWhy, p.rxMini = strideLayout{}, "", 0
+	p.logRQ, p.logRxCQ = p.logRing, p.logRing
+	if striding {
+		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRing)
+		if p.xdp && p.rxStrides.on() && !p.rxStrides.linear {
+			p.rxStrides, p.logRQ, p.rxWhy = strideLayout{}, p.logRing, "no stride holds a whole frame, which an XDP program needs"
+		}
 		p.logRxCQ = p.logRQ + p.rxStrides.logStrides
 	}
-	p.rxCompress = w.rxCompress && c.compress
-	if w.rxCompress && !c.compress {
+	p.rxCompress = compress && c.compress
+	if compress && !c.compress {
 		p.rxWhy = strings.TrimPrefix(p.rxWhy+"; the device has no CQE compression", "; ")
 	}
 	if p.rxCompress {
-		p.rxMini = chooseMini(c, w.rxMini, p.rxStrides.on())
+		p.rxMini = chooseMini(c, mini, p.rxStrides.on())
 	}
 	if p.logRxCQ > c.logMaxCQ || p.logTxCQ > c.logMaxCQ {
-		return params{}, wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
+		return wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
 	}
-	p.rqt = min(256, c.maxRQT)
-	return p, nil
+	return nil
+}
+
+// ringPages is how many pages a receive queue of these sizes holds.
+func (p *params) ringPages() int {
+	if p.rxStrides.on() {
+		return p.rxStrides.pages() << p.logRQ
+	}
+	bytes := 0
+	for _, n := range p.rxLayout.size[:p.rxLayout.frags] {
+		bytes += n
+	}
+	return bytes << p.logRQ / pageSize
+}
+
+// poolPages is the most that a channel's pages may become: those of its receive
+// queue, of whichever kind it is or may turn into, and what consumers may hold
+// while the ring stays full. At least half as many again: so much of a new ring
+// can be filled while the old one still has its pages.
+func (p params) poolPages(c caps) int {
+	other := p
+	ring := p.ringPages()
+	if other.chooseRX(c, !p.rxStrides.on(), false, 0) == nil {
+		ring = max(ring, other.ringPages())
+	}
+	return ring + max(ring/2, min(3*ring, 1536))
 }
 
 // channels is how many channels there are, the one for control traffic included.
@@ -357,8 +412,8 @@ func (p *params) channels() int {
 	return p.queues
 }
 
-// trapLevels is how many flow tables a packet passes when control traffic is set
-// apart.
+// trapLevels is the deepest level of the flow tables when control traffic is set
+// apart or there are rules of the user's (steering.go).
 const trapLevels = 3
 
 // coalesceWish is the user's moderation by ethtool's names: rx-usecs, rx-frames,
@@ -395,7 +450,12 @@ func chooseModeration(c caps, w coalesceWish, fromCQE bool) (m [2]moderation, er
 
 // chooseMTU picks the payload MTU; largest is the port's.
 func chooseMTU(w wishes, largest int) (int, error) {
+	if w.xdp {
+		largest = min(largest, xdpMTU)
+	}
 	switch {
+	case w.xdp && w.mtu > xdpMTU:
+		return 0, errXDPMTU(w.mtu)
 	case w.mtu != 0 && (w.mtu < minMTU || w.mtu > largest):
 		return 0, wishf("-mtu %d: this port can do %d to %d", w.mtu, minMTU, largest)
 	case w.mtu != 0:
@@ -405,6 +465,25 @@ func chooseMTU(w wishes, largest int) (int, error) {
 	default:
 		return min(1500, largest), nil
 	}
+}
+
+// xdpMTU is the largest payload of frames that lie in one page with their
+// headroom: an XDP program sees no further.
+const xdpMTU = pageSize - rxHeadroom - etherHeader - vlanTag
+
+func errXDPMTU(mtu int) error {
+	return wishf("-mtu %d: with an XDP program at most %d", mtu, xdpMTU)
+}
+
+// refusesXDP says why a program cannot work on queues of this make.
+func (p *params) refusesXDP() error {
+	switch {
+	case p.mtu > xdpMTU:
+		return errXDPMTU(p.mtu)
+	case p.rxStrides.on() && !p.rxStrides.linear:
+		return wishf("no stride holds a whole frame, which an XDP program needs: -priv-flags rx_striding_rq=off")
+	}
+	return nil
 }
 
 // chooseRing turns a wished number of entries into its log2, rounded up.

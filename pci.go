@@ -29,6 +29,7 @@ const (
 	vfioPCI       = "vfio-pci"
 	remedyIOMMU   = "boot with intel_iommu=on or amd_iommu=on and switch VT-d or AMD-Vi on in the BIOS"
 	remedyVFIOPCI = "modprobe vfio-pci"
+	remedyType1   = "modprobe vfio_iommu_type1"
 	reasonNoIOMMU = "IOMMU group %s is in no-IOMMU mode, where the device reaches all memory and the kernel may move pages under it: " + remedyIOMMU
 )
 
@@ -374,6 +375,7 @@ func errNotViable(group string, bad []groupMember) error {
 // hostState is what decides, besides the function itself, about its use.
 type hostState struct {
 	vfioLoaded bool   // the vfio-pci driver is registered
+	type1      bool   // something answers for IOMMUs of type 1: VFIO's own driver or iommufd
 	node       error  // why a node below /dev/vfio can't be opened, or nil
 	nodePath   string // that node
 }
@@ -382,6 +384,10 @@ func (s sysfs) readState(f functionInfo) hostState {
 	var st hostState
 	_, err := os.Stat(s.driverDir(vfioPCI, ""))
 	st.vfioLoaded = err == nil
+	for _, module := range []string{"vfio_iommu_type1", "iommufd"} {
+		_, err := os.Stat(filepath.Join(s.sys, "module", module))
+		st.type1 = st.type1 || err == nil
+	}
 	for _, node := range []string{"vfio", f.group} {
 		st.nodePath = filepath.Join(s.dev, "vfio", node)
 		if st.node = unix.Access(st.nodePath, unix.R_OK|unix.W_OK); st.node != nil {
@@ -399,6 +405,9 @@ func advise(f functionInfo, st hostState) (bool, string) {
 	if isVFIODriver(f.driver) {
 		if st.node != nil {
 			return false, "no: " + explainNode(st.nodePath, st.node).Error()
+		}
+		if !st.type1 {
+			return false, "no: " + errNoType1.Error()
 		}
 		return true, "yes"
 	}
@@ -418,6 +427,8 @@ func advise(f functionInfo, st hostState) (bool, string) {
 func errHasVFs(f functionInfo) error {
 	return fmt.Errorf("%d virtual functions depend on it: remove them first (echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs)", f.vfs, f.addr)
 }
+
+var errNoType1 = errors.New("the kernel has no type 1 IOMMU driver for VFIO: " + remedyType1)
 
 // explainNode says what a failed open of a node below /dev/vfio means.
 func explainNode(path string, err error) error {

@@ -42,6 +42,7 @@ func newTree(t *testing.T, functions ...fakeFunction) *fakeTree {
 	ft.fs = sysfs{sys: filepath.Join(ft.root, "sys"), dev: filepath.Join(ft.root, "dev"), write: ft.write, sleep: func(d time.Duration) { ft.slept += d }}
 	ft.mkdir("sys/bus/pci/devices")
 	ft.put("dev/vfio/vfio", "")
+	ft.mkdir("sys/module/vfio_iommu_type1")
 	for _, d := range []string{"vfio-pci", "mlx5_core", "pcieport"} {
 		ft.addDriver(d)
 	}
@@ -298,6 +299,11 @@ func TestAdvice(t *testing.T) {
 		{"vfio-pci absent", "mlx5_core", nil, func(ft *fakeTree) { ft.remove("sys/bus/pci/drivers/vfio-pci") }, false, []string{"modprobe vfio-pci", "-bind"}},
 		{"has VFs", "mlx5_core", nil, func(ft *fakeTree) { ft.put("sys/devices/pci0000:00/"+nic0+"/sriov_numvfs", "4\n") }, false, []string{"4 virtual functions", "sriov_numvfs"}},
 		{"no container node", "vfio-pci", nil, func(ft *fakeTree) { ft.remove("dev/vfio/vfio") }, false, []string{"vfio/vfio is missing", "modprobe vfio-pci"}},
+		{"no type 1", "vfio-pci", nil, func(ft *fakeTree) { ft.remove("sys/module/vfio_iommu_type1") }, false, []string{"no: ", "modprobe vfio_iommu_type1"}},
+		{"iommufd in its place", "vfio-pci", nil, func(ft *fakeTree) {
+			ft.remove("sys/module/vfio_iommu_type1")
+			ft.put("sys/module/iommufd/refcnt", "1\n")
+		}, true, []string{"yes"}},
 		{"no group node", "vfio-pci", nil, func(ft *fakeTree) { ft.remove("dev/vfio/7") }, false, []string{"vfio/7 is missing"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -139,6 +139,9 @@ const (
 	opDestroyFlowGroup       = 0x934
 	opSetFlowTableEntry      = 0x936
 	opDeleteFlowTableEntry   = 0x938
+	opAllocFlowCounter       = 0x939
+	opDeallocFlowCounter     = 0x93a
+	opQueryFlowCounter       = 0x93b
 )
 
 var opcodeNames = map[uint16]string{
@@ -201,6 +204,9 @@ var opcodeNames = map[uint16]string{
 	opDestroyFlowGroup:       "DESTROY_FLOW_GROUP",
 	opSetFlowTableEntry:      "SET_FLOW_TABLE_ENTRY",
 	opDeleteFlowTableEntry:   "DELETE_FLOW_TABLE_ENTRY",
+	opAllocFlowCounter:       "ALLOC_FLOW_COUNTER",
+	opDeallocFlowCounter:     "DEALLOC_FLOW_COUNTER",
+	opQueryFlowCounter:       "QUERY_FLOW_COUNTER",
 }
 
 // initial_seg
@@ -420,6 +426,18 @@ var (
 	createRQTInCtx = area{0x20, 240} // rqt_context
 )
 
+// modify_rqt_in
+var (
+	modifyRQTInRqtn = field{0x08, 23, 0} // rqtn
+	modifyRQTInMask = area{0x10, 8}      // bitmask
+	modifyRQTInCtx  = area{0x20, 240}    // ctx
+)
+
+// rqt_bitmask
+var (
+	rqtMaskList = field{0x04, 0, 0} // rqn_list
+)
+
 // rqtc
 var (
 	rqtcMaxSize    = field{0x14, 15, 0} // rqt_max_size
@@ -435,9 +453,9 @@ var (
 // tirc
 var (
 	tircDispType      = field{0x04, 31, 28} // disp_type
-	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
 	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
 	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
+	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
 	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
 	tircTd            = field{0x24, 23, 0}  // transport_domain
 	tircKey           = area{0x28, 40}      // rx_hash_toeplitz_key
@@ -511,11 +529,12 @@ var (
 
 // flow_context
 var (
-	flowCtxGroup  = field{0x04, 31, 0} // group_id
-	flowCtxAction = field{0x0c, 15, 0} // action
-	flowCtxDests  = field{0x10, 23, 0} // destination_list_size
-	flowCtxValue  = area{0x40, 512}    // match_value
-	flowCtxDest   = area{0x300, 0}     // destination
+	flowCtxGroup    = field{0x04, 31, 0} // group_id
+	flowCtxAction   = field{0x0c, 15, 0} // action
+	flowCtxDests    = field{0x10, 23, 0} // destination_list_size
+	flowCtxCounters = field{0x14, 23, 0} // flow_counter_list_size
+	flowCtxValue    = area{0x40, 512}    // match_value
+	flowCtxDest     = area{0x300, 0}     // destination
 )
 
 // dest_format_struct
@@ -524,21 +543,65 @@ var (
 	dstId   = field{0x00, 23, 0}  // destination_id
 )
 
+// flow_counter_list
+var (
+	counterListId = field{0x00, 31, 0} // flow_counter_id
+)
+
+// alloc_flow_counter_out
+var (
+	allocCounterOutId = field{0x08, 31, 0} // flow_counter_id
+)
+
+// dealloc_flow_counter_in
+var (
+	deallocCounterInId = field{0x08, 31, 0} // flow_counter_id
+)
+
+// query_flow_counter_in
+var (
+	queryCounterInId = field{0x1c, 31, 0} // flow_counter_id
+)
+
+// query_flow_counter_out
+var (
+	queryCounterOutStats = area{0x10, 0} // flow_statistics
+)
+
 // fte_match_param
 var (
 	matchOuter = area{0x00, 64} // outer_headers
+	matchMisc  = area{0x40, 64} // misc_parameters
 )
 
 // fte_match_set_lyr_2_4
 var (
+	l2l4SmacHi     = field{0x00, 31, 0}  // smac_47_16
+	l2l4SmacLo     = field{0x04, 31, 16} // smac_15_0
 	l2l4Ethertype  = field{0x04, 15, 0}  // ethertype
 	l2l4DmacHi     = field{0x08, 31, 0}  // dmac_47_16
 	l2l4DmacLo     = field{0x0c, 31, 16} // dmac_15_0
+	l2l4FirstPrio  = field{0x0c, 15, 13} // first_prio
+	l2l4FirstCfi   = field{0x0c, 12, 12} // first_cfi
+	l2l4FirstVid   = field{0x0c, 11, 0}  // first_vid
 	l2l4IpProtocol = field{0x10, 31, 24} // ip_protocol
+	l2l4IpDscp     = field{0x10, 23, 18} // ip_dscp
+	l2l4IpEcn      = field{0x10, 17, 16} // ip_ecn
+	l2l4Cvlan      = field{0x10, 15, 15} // cvlan_tag
+	l2l4Svlan      = field{0x10, 14, 14} // svlan_tag
 	l2l4Frag       = field{0x10, 13, 13} // frag
 	l2l4IpVersion  = field{0x10, 12, 9}  // ip_version
 	l2l4TcpSport   = field{0x14, 31, 16} // tcp_sport
 	l2l4TcpDport   = field{0x14, 15, 0}  // tcp_dport
+	l2l4UdpSport   = field{0x1c, 31, 16} // udp_sport
+	l2l4UdpDport   = field{0x1c, 15, 0}  // udp_dport
+	l2l4Src        = area{0x20, 16}      // src_ipv4_src_ipv6
+	l2l4Dst        = area{0x30, 16}      // dst_ipv4_dst_ipv6
+)
+
+// fte_match_set_misc
+var (
+	miscOuterEspSpi = field{0x30, 31, 0} // outer_esp_spi
 )
 
 // query_nic_vport_context_out
@@ -701,16 +764,34 @@ var (
 // flow_table_prop_layout
 var (
 	ftPropFtSupport      = field{0x00, 31, 31} // ft_support
+	ftPropFlowCounter    = field{0x00, 29, 29} // flow_counter
 	ftPropModifyRoot     = field{0x00, 27, 27} // modify_root
 	ftPropLogMaxFtSize   = field{0x04, 29, 24} // log_max_ft_size
 	ftPropMaxFtLevel     = field{0x04, 7, 0}   // max_ft_level
 	ftPropFtFieldSupport = area{0x20, 16}      // ft_field_support
+	ftPropFtFieldBitmask = area{0x30, 16}      // ft_field_bitmask_support
 )
 
 // flow_table_fields_supported
 var (
-	ftFieldOuterFrag      = field{0x00, 17, 17} // outer_frag
-	ftFieldOuterIpVersion = field{0x00, 28, 28} // outer_ip_version
+	ftFieldOuterDmac       = field{0x00, 31, 31} // outer_dmac
+	ftFieldOuterSmac       = field{0x00, 30, 30} // outer_smac
+	ftFieldOuterEtherType  = field{0x00, 29, 29} // outer_ether_type
+	ftFieldOuterIpVersion  = field{0x00, 28, 28} // outer_ip_version
+	ftFieldOuterFirstPrio  = field{0x00, 27, 27} // outer_first_prio
+	ftFieldOuterFirstCfi   = field{0x00, 26, 26} // outer_first_cfi
+	ftFieldOuterFirstVid   = field{0x00, 25, 25} // outer_first_vid
+	ftFieldOuterSip        = field{0x00, 19, 19} // outer_sip
+	ftFieldOuterDip        = field{0x00, 18, 18} // outer_dip
+	ftFieldOuterFrag       = field{0x00, 17, 17} // outer_frag
+	ftFieldOuterIpProtocol = field{0x00, 16, 16} // outer_ip_protocol
+	ftFieldOuterIpEcn      = field{0x00, 15, 15} // outer_ip_ecn
+	ftFieldOuterIpDscp     = field{0x00, 14, 14} // outer_ip_dscp
+	ftFieldOuterUdpSport   = field{0x00, 13, 13} // outer_udp_sport
+	ftFieldOuterUdpDport   = field{0x00, 12, 12} // outer_udp_dport
+	ftFieldOuterTcpSport   = field{0x00, 11, 11} // outer_tcp_sport
+	ftFieldOuterTcpDport   = field{0x00, 10, 10} // outer_tcp_dport
+	ftFieldOuterEspSpi     = field{0x08, 8, 8}   // outer_esp_spi
 )
 
 // eth_2819_cntrs_grp_data_layout
@@ -842,6 +923,7 @@ const (
 // Sizes of answers, in bytes, where the driver reads them whole.
 const (
 	vportCounterOutSize = 528
+	trafficCounterSize  = 16
 	qCounterOutSize     = 256
 )
 
@@ -890,8 +972,11 @@ const (
 	missToTable      = 1
 	destTable        = 1
 	destTIR          = 2
+	actionDrop       = 2
 	actionForward    = 4
-	enableOuter      = 1 // match_criteria_enable: outer headers
+	actionCount      = 8
+	enableOuter      = 1 // match_criteria_enable: a bit for each set of headers
+	enableMisc       = 2
 	vportListUC      = 0
 	vportListMC      = 1
 	timestampFree    = 0
@@ -931,6 +1016,11 @@ const (
 	csumL3      = 0x40
 	csumL4      = 0x80
 	insertVLAN  = 0x8000
+
+	swpInnerIPv6 = 0x01 // software parser: what the headers at its offsets are
+	swpInnerUDP  = 0x02
+	swpOuterIPv6 = 0x10
+	swpOuterUDP  = 0x20
 )
 
 // CQE opcodes (chapter Completion Queues).

@@ -7,6 +7,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -16,53 +17,93 @@ type stat struct {
 	value uint64
 }
 
-// queueStat is a counter that every channel has.
+// queueStat is a counter that every channel has, or nil where one lacks the queue.
 type queueStat struct {
-	side string // "rx" or "tx": ethtool's rx3_packets is packets of rx, queue 3
+	side string // "rx", "tx" or "ch": ethtool's rx3_packets is packets of rx, queue 3
 	name string
 	get  func(*channel) *counter
 	drop bool // frames that are lost are counted here
 }
 
+// channelStats are the tables of what channels count, in the order of ethtool -S.
+// The counters of send queues stand apart (sendStats).
+var channelStats = [][]queueStat{queueStats}
+
 var queueStats = []queueStat{
-	{"rx", "packets", func(c *channel) *counter { return &c.rx.stats.packets }, false},
-	{"rx", "bytes", func(c *channel) *counter { return &c.rx.stats.bytes }, false},
-	{"rx", "wqe_err", func(c *channel) *counter { return &c.rx.stats.wqeErr }, true},
-	{"rx", "oversize_pkts_sw_drop", func(c *channel) *counter { return &c.rx.stats.oversize }, true},
-	{"rx", "buff_alloc_err", func(c *channel) *counter { return &c.rx.stats.starved }, false},
-	{"rx", "recover", func(c *channel) *counter { return &c.rx.stats.recover }, false},
-	{"rx", "mpwqe_filler_cqes", func(c *channel) *counter { return &c.rx.stats.filler }, false},
-	{"rx", "cqe_compress_blks", func(c *channel) *counter { return &c.rx.stats.blocks }, false},
-	{"rx", "cqe_compress_pkts", func(c *channel) *counter { return &c.rx.stats.small }, false},
-	{"rx", "pp_alloc_fast", func(c *channel) *counter { return &c.rx.pool.stats.allocFast }, false},
-	{"rx", "pp_alloc_slow", func(c *channel) *counter { return &c.rx.pool.stats.allocSlow }, false},
-	{"rx", "pp_alloc_empty", func(c *channel) *counter { return &c.rx.pool.stats.allocEmpty }, false},
-	{"rx", "pp_alloc_refill", func(c *channel) *counter { return &c.rx.pool.stats.allocRefill }, false},
-	{"rx", "pp_alloc_waive", func(c *channel) *counter { return &c.rx.pool.stats.allocWaive }, false},
-	{"rx", "pp_recycle_cached", func(c *channel) *counter { return &c.rx.pool.stats.cached }, false},
-	{"rx", "pp_recycle_cache_full", func(c *channel) *counter { return &c.rx.pool.stats.cacheFull }, false},
-	{"rx", "pp_recycle_ring", func(c *channel) *counter { return &c.rx.pool.stats.ring }, false},
-	{"rx", "pp_recycle_ring_full", func(c *channel) *counter { return &c.rx.pool.stats.ringFull }, false},
-	{"rx", "pp_recycle_released_ref", func(c *channel) *counter { return &c.rx.pool.stats.releasedRefs }, false},
-	{"rx", "doorbells", func(c *channel) *counter { return &c.rx.stats.doorbells }, false},
+	{"rx", "packets", func(c *channel) *counter { return &c.rxStats.packets }, false},
+	{"rx", "bytes", func(c *channel) *counter { return &c.rxStats.bytes }, false},
+	{"rx", "wqe_err", func(c *channel) *counter { return &c.rxStats.wqeErr }, true},
+	{"rx", "oversize_pkts_sw_drop", func(c *channel) *counter { return &c.rxStats.oversize }, true},
+	{"rx", "buff_alloc_err", func(c *channel) *counter { return &c.rxStats.starved }, false},
+	{"rx", "recover", func(c *channel) *counter { return &c.rxStats.recover }, false},
+	{"rx", "mpwqe_filler_cqes", func(c *channel) *counter { return &c.rxStats.filler }, false},
+	{"rx", "cqe_compress_blks", func(c *channel) *counter { return &c.rxStats.blocks }, false},
+	{"rx", "cqe_compress_pkts", func(c *channel) *counter { return &c.rxStats.small }, false},
+	{"rx", "pp_alloc_fast", func(c *channel) *counter { return &c.pool.stats.allocFast }, false},
+	{"rx", "pp_alloc_slow", func(c *channel) *counter { return &c.pool.stats.allocSlow }, false},
+	{"rx", "pp_alloc_empty", func(c *channel) *counter { return &c.pool.stats.allocEmpty }, false},
+	{"rx", "pp_alloc_refill", func(c *channel) *counter { return &c.pool.stats.allocRefill }, false},
+	{"rx", "pp_alloc_waive", func(c *channel) *counter { return &c.pool.stats.allocWaive }, false},
+	{"rx", "pp_recycle_cached", func(c *channel) *counter { return &c.pool.stats.cached }, false},
+	{"rx", "pp_recycle_cache_full", func(c *channel) *counter { return &c.pool.stats.cacheFull }, false},
+	{"rx", "pp_recycle_ring", func(c *channel) *counter { return &c.pool.stats.ring }, false},
+	{"rx", "pp_recycle_ring_full", func(c *channel) *counter { return &c.pool.stats.ringFull }, false},
+	{"rx", "pp_recycle_released_ref", func(c *channel) *counter { return &c.pool.stats.releasedRefs }, false},
+	{"rx", "doorbells", func(c *channel) *counter { return &c.rxStats.doorbells }, false},
 	{"rx", "csum_unnecessary", func(c *channel) *counter { return &c.csum[csumUnnecessary] }, false},
 	{"rx", "csum_complete", func(c *channel) *counter { return &c.csum[csumComplete] }, false},
 	{"rx", "csum_none", func(c *channel) *counter { return &c.csum[csumNone] }, false},
 	{"ch", "events", func(c *channel) *counter { return &c.stats.events }, false},
 	{"ch", "poll", func(c *channel) *counter { return &c.stats.polls }, false},
 	{"ch", "arm", func(c *channel) *counter { return &c.stats.arms }, false},
-	{"tx", "packets", func(c *channel) *counter { return &c.tx.stats.packets }, false},
-	{"tx", "bytes", func(c *channel) *counter { return &c.tx.stats.bytes }, false},
-	{"tx", "mpwqe_blks", func(c *channel) *counter { return &c.tx.stats.blocks }, false},
-	{"tx", "mpwqe_pkts", func(c *channel) *counter { return &c.tx.stats.shared }, false},
-	{"tx", "inlnw", func(c *channel) *counter { return &c.tx.stats.inlined }, false},
-	{"tx", "nop", func(c *channel) *counter { return &c.tx.stats.nop }, false},
-	{"tx", "recover", func(c *channel) *counter { return &c.tx.stats.recover }, false},
-	{"tx", "xmit_more", func(c *channel) *counter { return &c.tx.stats.more }, false},
-	{"tx", "queue_stopped", func(c *channel) *counter { return &c.tx.stats.stopped }, false},
-	{"tx", "queue_dropped", func(c *channel) *counter { return &c.tx.stats.dropped }, false},
-	{"tx", "cqes", func(c *channel) *counter { return &c.tx.stats.cqes }, false},
-	{"tx", "cqe_err", func(c *channel) *counter { return &c.tx.stats.cqeErr }, false},
+}
+
+// sendStat is a counter that every send queue has. A port's are those of its
+// channels' own queues and of those on which other ports' channels forward to it:
+// both are sums of the same name, as they leave by the same port.
+type sendStat struct {
+	name string
+	sum  string // name of the sum where it is another
+	get  func(*txStats) *counter
+}
+
+var sendStats = []sendStat{
+	{"packets", "", func(s *txStats) *counter { return &s.packets }},
+	{"bytes", "", func(s *txStats) *counter { return &s.bytes }},
+	{"tso_packets", "", func(s *txStats) *counter { return &s.tso }},
+	{"tso_bytes", "", func(s *txStats) *counter { return &s.tsoBytes }},
+	{"added_vlan_packets", "", func(s *txStats) *counter { return &s.vlans }},
+	{"nop", "", func(s *txStats) *counter { return &s.nop }},
+	{"mpwqe_blks", "", func(s *txStats) *counter { return &s.blocks }},
+	{"mpwqe_pkts", "", func(s *txStats) *counter { return &s.shared }},
+	{"inlnw", "", func(s *txStats) *counter { return &s.inlined }},
+	{"csum_none", "", func(s *txStats) *counter { return &s.csumNone }},
+	{"csum_partial", "", func(s *txStats) *counter { return &s.csum }},
+	{"csum_partial_inner", "", func(s *txStats) *counter { return &s.csumIn }},
+	{"stopped", "queue_stopped", func(s *txStats) *counter { return &s.stopped }},
+	{"dropped", "queue_dropped", func(s *txStats) *counter { return &s.dropped }},
+	{"xmit_more", "", func(s *txStats) *counter { return &s.more }},
+	{"recover", "", func(s *txStats) *counter { return &s.recover }},
+	{"cqes", "", func(s *txStats) *counter { return &s.cqes }},
+	{"wake", "queue_wake", func(s *txStats) *counter { return &s.wake }},
+	{"cqe_err", "", func(s *txStats) *counter { return &s.cqeErr }},
+}
+
+// sumName is the name of the sum over all queues.
+func (s sendStat) sumName() string {
+	if s.sum != "" {
+		return "tx_" + s.sum
+	}
+	return "tx_" + s.name
+}
+
+// sentBy are the send queues whose counters stand under channel c's number: its own
+// and another port's that was put beside it.
+func (n *nic) sentBy(c *channel) []*sendQueue {
+	if q := n.guests[c.index]; q != nil {
+		return []*sendQueue{c.tx, q}
+	}
+	return []*sendQueue{c.tx}
 }
 
 // deviceStat is a counter that the device keeps, in one of the groups below.
@@ -78,6 +119,8 @@ const (
 	statQCounter = iota
 	statVport
 	statVnicEnv
+	statRuleDrops
+	statMissSink
 	statRFC2819
 	statRFC2863
 	statIEEE8023
@@ -88,8 +131,12 @@ func traffic(a area, w wide) func([]byte) uint64 {
 	return func(b []byte) uint64 { return w.get(a.in(b)) }
 }
 
+// plain is a group that is one counter.
+func plain(b []byte) uint64 { return be64(b, 0) }
+
 var deviceStats = []deviceStat{
-	{"rx_out_of_buffer", statQCounter, func(b []byte) uint64 { return uint64(be32(b, 0)) }, true},
+	{"rx_out_of_buffer", statQCounter, plain, true},
+	{"rx_rule_dropped", statRuleDrops, plain, true},
 	{"rx_vport_unicast_packets", statVport, traffic(vportCounterOutRxUni, trafficPackets), false},
 	{"rx_vport_unicast_bytes", statVport, traffic(vportCounterOutRxUni, trafficOctets), false},
 	{"tx_vport_unicast_packets", statVport, traffic(vportCounterOutTxUni, trafficPackets), false},
@@ -103,6 +150,7 @@ var deviceStats = []deviceStat{
 	{"tx_vport_broadcast_packets", statVport, traffic(vportCounterOutTxBroad, trafficPackets), false},
 	{"tx_vport_broadcast_bytes", statVport, traffic(vportCounterOutTxBroad, trafficOctets), false},
 	{"rx_steer_missed_packets", statVnicEnv, vnicEnvSteerDiscard.get, true},
+	{"rx_steer_missed_packets", statMissSink, plain, true}, // of devices that have no such counter
 	{"rx_discards_vport_down", statVnicEnv, vnicEnvRxVportDown.get, true},
 	{"rx_packets_phy", statIEEE8023, ieeeRxFrames.get, false},
 	{"rx_bytes_phy", statIEEE8023, ieeeRxOctets.get, false},
@@ -133,24 +181,45 @@ func (w *wrapping) update(now uint32) uint64 {
 type statReader struct {
 	n      *nic
 	mu     sync.Mutex
-	missed wrapping
-	groups [statGroups][]byte // as last read
+	missed [statGroups]wrapping // of those groups that are a Q counter
+	groups [statGroups][]byte   // as last read
 }
 
 func newStatReader(n *nic) *statReader { return &statReader{n: n} }
+
+// missedBy asks for the packets that found no buffer in queues of one counter set.
+func (r *statReader) missedBy(group int, counters uint32) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		v, err := r.n.fw.queryMissed(counters)
+		if err != nil {
+			return nil, err
+		}
+		return putBE64Slice(r.missed[group].update(v)), nil
+	}
+}
 
 // queries are the commands behind the groups; nil where the device lacks one.
 func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	n := r.n
 	q := [statGroups]func() ([]byte, error){
-		statQCounter: func() ([]byte, error) {
-			v, err := n.fw.queryMissed(n.counters)
-			return putBE32Slice(v), err
-		},
-		statVport: n.fw.queryVportCounters,
+		statQCounter: r.missedBy(statQCounter, n.counters),
+		statVport:    n.fw.queryVportCounters,
 	}
 	if n.caps.steerDrops || n.caps.downDrops {
 		q[statVnicEnv] = n.fw.queryVnicEnv
+	}
+	if s := n.steering.missed; s != nil {
+		q[statMissSink] = r.missedBy(statMissSink, s.counters)
+	}
+	switch d := n.rules.drops.Load(); {
+	case d == nil:
+	case d.sink != nil:
+		q[statRuleDrops] = r.missedBy(statRuleDrops, d.sink.counters)
+	default:
+		q[statRuleDrops] = func() ([]byte, error) {
+			v, err := n.fw.queryFlowCounter(d.counter)
+			return putBE64Slice(v), err
+		}
 	}
 	if n.caps.portOwner {
 		q[statRFC2819] = func() ([]byte, error) { return n.fw.queryPortCounters(ppcntRFC2819) }
@@ -160,9 +229,9 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	return q
 }
 
-func putBE32Slice(v uint32) []byte {
-	b := make([]byte, 4)
-	putBE32(b, 0, v)
+func putBE64Slice(v uint64) []byte {
+	b := make([]byte, 8)
+	putBE64(b, 0, v)
 	return b
 }
 
@@ -187,34 +256,82 @@ func (r *statReader) update() (err error) {
 	return err
 }
 
-// read returns all counters as last updated: sums over queues, then each queue's,
-// then the device's. A group that the device does not have is left out.
+// read returns all counters as last updated: sums over queues, then the device's,
+// then each queue's, as ethtool -S does on mlx5e. A group that the device does not
+// have is left out.
 func (r *statReader) read() []stat {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []stat
-	for _, s := range queueStats {
-		sum := uint64(0)
-		for _, c := range r.n.channels {
-			sum += s.get(c).get()
-		}
-		out = append(out, stat{s.side + "_" + s.name, sum})
-	}
-	for _, c := range r.n.channels {
-		for _, s := range queueStats {
-			out = append(out, stat{fmt.Sprintf("%s%d_%s", s.side, c.index, s.name), s.get(c).get()})
-		}
-	}
+	out := r.sums()
 	for _, s := range deviceStats {
-		b := r.groups[s.group]
-		if b == nil {
+		if b := r.groups[s.group]; b != nil {
+			out = append(out, stat{s.name, s.get(b)})
+		}
+	}
+	for _, side := range []string{"ch", "rx", "tx"} {
+		for _, c := range r.n.channels {
+			if side == "tx" {
+				out = r.n.appendSent(out, c)
+			}
+			out = appendChannel(out, c, side)
+		}
+	}
+	return out
+}
+
+// sums are those over all queues, the packets and bytes of both sides first.
+func (r *statReader) sums() (out []stat) {
+	n, leading := r.n, 0
+	lead := func(s stat) {
+		if s.name == "rx_packets" || s.name == "rx_bytes" || s.name == "tx_packets" || s.name == "tx_bytes" {
+			out = slices.Insert(out, leading, s)
+			leading++
+			return
+		}
+		out = append(out, s)
+	}
+	for _, s := range slices.Concat(channelStats...) {
+		sum := uint64(0)
+		for _, c := range n.channels {
+			if k := s.get(c); k != nil {
+				sum += k.get()
+			}
+		}
+		lead(stat{s.side + "_" + s.name, sum})
+	}
+	for _, s := range sendStats {
+		sum := uint64(0)
+		for _, c := range n.channels {
+			for _, q := range n.sentBy(c) {
+				sum += s.get(&q.stats).get()
+			}
+		}
+		lead(stat{s.sumName(), sum})
+	}
+	return out
+}
+
+// appendSent adds what a channel's send queues count.
+func (n *nic) appendSent(out []stat, c *channel) []stat {
+	for _, s := range sendStats {
+		sum := uint64(0)
+		for _, q := range n.sentBy(c) {
+			sum += s.get(&q.stats).get()
+		}
+		out = append(out, stat{fmt.Sprintf("tx%d_%s", c.index, s.name), sum})
+	}
+	return out
+}
+
+// appendChannel adds what a channel counts on one side.
+func appendChannel(out []stat, c *channel, side string) []stat {
+	for _, s := range slices.Concat(channelStats...) {
+		if s.side != side {
 			continue
 		}
-		v := s.get(b)
-		if s.group == statQCounter {
-			v = r.missed.update(uint32(v))
+		if k := s.get(c); k != nil {
+			out = append(out, stat{fmt.Sprintf("%s%d_%s", side, c.index, s.name), k.get()})
 		}
-		out = append(out, stat{s.name, v})
 	}
 	return out
 }
@@ -222,7 +339,7 @@ func (r *statReader) read() []stat {
 // dropNames lists the counters whose sum is what was lost on receive.
 func dropNames() map[string]bool {
 	names := map[string]bool{}
-	for _, s := range queueStats {
+	for _, s := range slices.Concat(channelStats...) {
 		if s.drop {
 			names[s.side+"_"+s.name] = true
 		}

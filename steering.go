@@ -10,17 +10,21 @@ package main
 //	filter table (own MAC | broadcast | multicast | all) -> spread table
 //	(fragment? protocol? IP version?) -> TIR (which fields to hash) -> RQT -> RQ
 //
+// The user's rules, where there are some, come before all that (ruletable.go).
+//
 // Where control traffic is set apart, a table of what that is stands between the
 // two and leads to a receive queue of its own, as does what is not IP at all. A
 // flood of it then costs its own queue's buffers and time, not those of the rest.
 //
 // What the filter does not let through is dropped by the device and counted
-// there (rx_steer_missed_packets).
+// there (rx_steer_missed_packets). A device that does not count that is led to a
+// queue without buffers instead, which does (sink.go).
 
 import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 )
 
 const (
@@ -143,11 +147,20 @@ var symmetricKey = func() (k [40]byte) {
 // steering is what stands in the device now.
 type steering struct {
 	fw     firmware
-	filter uint32 // the first table
+	filter uint32 // the first table but for the user's rules
 	spread uint32
 	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
+	tables []*queueTable // every way to a receive queue goes through one of them
+	missed *sink         // takes what the filter does not let through; nil where the device counts that
+	lost   uint32        // TIR that leads there
+}
+
+// queueTable is an indirection table and what stands in it now.
+type queueTable struct {
+	n    uint32 // RQTN
+	rqns []uint32
 }
 
 // Entries of the filter table.
@@ -158,18 +171,21 @@ const (
 	filterUnused = ^uint32(0)
 	spreadLog    = 4
 	trapLog      = 4
-	filterLevel  = 0
-	trapLevel    = 1
-	spreadLevel  = 2
+	rulesLevel   = 0 // kept free where there are none: they may come later
+	filterLevel  = 1
+	trapLevel    = 2
+	spreadLevel  = 3
 )
 
 // spreadTo says which receive queues packets go to.
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
+	upper   []uint32 // further queues, numbered behind those: rules lead there (ruletable.go)
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32
+	missed  *sink // what no table wants; nil where the device counts it by itself
 }
 
 // matchFor returns mask and value of a class in the spread table.
@@ -199,28 +215,32 @@ func queueSpread(rqns []uint32, n int) []uint32 {
 	return out
 }
 
-// newSteering builds TIRs and tables in front of receive queues and makes the
-// filter the root. Nothing passes the filter yet: see setFilter.
+// newSteering builds TIRs and tables in front of receive queues. Nothing passes
+// the filter yet (setFilter), and no packet meets it before it is the root
+// (ruletable.go).
 func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steering, error) {
-	s := &steering{fw: fw, mac: mac}
-	rqt, err := fw.createRQT(queueSpread(to.rqns, to.rqtSize))
+	s := &steering{fw: fw, mac: mac, missed: to.missed}
+	rqt, err := s.addTable(queueSpread(to.rqns, to.rqtSize), u)
 	if err != nil {
-		return nil, fmt.Errorf("indirection table: %w", err)
+		return nil, err
 	}
-	u.add("indirection table", func() error { return fw.destroy(opDestroyRQT, rqt) })
 	if s.spread, err = fw.createFlowTable(spreadLevel, spreadLog, 0); err != nil {
 		return nil, fmt.Errorf("spread table: %w", err)
 	}
 	u.add("spread table", func() error { return fw.destroyFlowTable(s.spread) })
 	trap := noTIR
 	if to.trap {
-		if trap, err = fw.createDirectTIR(to.td, to.trapRQ); err != nil {
-			return nil, fmt.Errorf("TIR for control traffic: %w", err)
+		if trap, err = s.directTIR(to.td, to.trapRQ, u); err != nil {
+			return nil, fmt.Errorf("control traffic: %w", err)
 		}
-		u.add("TIR", func() error { return fw.destroy(opDestroyTIR, trap) })
 	}
 	if err := s.addClasses(c, to.td, rqt, trap, u); err != nil {
 		return nil, err
+	}
+	if to.missed != nil {
+		if s.lost, err = s.directTIR(to.td, to.missed.rqn, u); err != nil {
+			return nil, fmt.Errorf("what is not for us: %w", err)
+		}
 	}
 	s.first = s.spread
 	if to.trap {
@@ -235,12 +255,69 @@ func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steer
 	if err := s.addFilterGroups(u); err != nil {
 		return nil, err
 	}
-	if c.setRoot {
-		if err := fw.setFlowTableRoot(s.filter); err != nil {
-			return nil, fmt.Errorf("filter table as root: %w", err)
+	return s, nil
+}
+
+// addTable makes an indirection table.
+func (s *steering) addTable(rqns []uint32, u *undo) (rqt uint32, err error) {
+	if rqt, err = s.fw.createRQT(rqns); err != nil {
+		return 0, fmt.Errorf("indirection table: %w", err)
+	}
+	s.tables = append(s.tables, &queueTable{rqt, rqns})
+	u.add("indirection table", func() error {
+		s.tables = slices.DeleteFunc(s.tables, func(t *queueTable) bool { return t.n == rqt })
+		return s.fw.destroy(opDestroyRQT, rqt)
+	})
+	return rqt, nil
+}
+
+// directTIR makes a TIR in front of one receive queue, through a table of one
+// entry, so that redirect can lead it elsewhere.
+func (s *steering) directTIR(td, rqn uint32, u *undo) (tir uint32, err error) {
+	rqt, err := s.addTable([]uint32{rqn}, u)
+	if err != nil {
+		return 0, err
+	}
+	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
+		return 0, fmt.Errorf("TIR: %w", err)
+	}
+	u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
+	return tir, nil
+}
+
+// redirect leads every packet that goes to a receive queue that moves names to the
+// queue that it names for it. A table changes as a whole; when one cannot, those
+// before it have changed and those behind it have not.
+func (s *steering) redirect(moves map[uint32]uint32) error {
+	for _, t := range s.tables {
+		rqns, changed := make([]uint32, len(t.rqns)), false
+		for i, n := range t.rqns {
+			rqns[i] = n
+			if to, ok := moves[n]; ok {
+				rqns[i], changed = to, true
+			}
+		}
+		if !changed {
+			continue
+		}
+		if err := s.fw.modifyRQT(t.n, rqns); err != nil {
+			return fmt.Errorf("indirection table: %w", err)
+		}
+		t.rqns = rqns
+	}
+	return nil
+}
+
+// leadsTo reports whether packets go to a queue that moves leads to.
+func (s *steering) leadsTo(moves map[uint32]uint32) bool {
+	for _, to := range moves {
+		for _, t := range s.tables {
+			if slices.Contains(t.rqns, to) {
+				return true
+			}
 		}
 	}
-	return s, nil
+	return false
 }
 
 // noTIR is where nothing is set apart.
@@ -388,6 +465,12 @@ func (s *steering) setFilter(promisc, allMulti bool, groups [][6]byte, u *undo) 
 			return fmt.Errorf("filter for %s: %w", r.what, err)
 		}
 		u.add("filter for "+r.what, func() error { return s.fw.deleteFlowEntry(s.filter, r.index) })
+	}
+	if promisc || s.missed == nil {
+		return nil
+	}
+	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.lost, u); err != nil {
+		return fmt.Errorf("filter for the rest: %w", err)
 	}
 	return nil
 }

@@ -145,6 +145,7 @@ type sendQueue struct {
 	n      uint32    // SQN
 	pool   *pagePool // whose pages this goroutine may return directly
 	others refOwner  // of all else that was sent from; nil where there is nothing
+	quiet  bool      // nothing is given back frame by frame: who owns the frames counts
 	one    [1]pageRef
 	small  inlineSession
 	marks  []txMark
@@ -280,9 +281,20 @@ func (q *sendQueue) room() int {
 	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
 }
 
+// free is how many WQEBBs of the ring nothing stands in.
+func (q *sendQueue) free() int { return int(q.mask + 1 - (q.pi - q.ci)) }
+
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
 	q.dropAll(frames[q.send(frames):])
+}
+
+// giveUp gives frames back uncounted: whoever could not post them counts.
+func (q *sendQueue) giveUp(frames []txFrame) {
+	for i := range frames {
+		q.one[0] = frames[i].page
+		q.takeBack(q.one[:])
+	}
 }
 
 // dropAll drops frames one by one, so that each is counted.
@@ -607,13 +619,15 @@ func headerLength(b []byte, mode uint8) uint32 {
 }
 
 // bytesOf is the first n bytes of a piece, or nothing when it does not lie in
-// this goroutine's own pool.
+// memory that this goroutine may read.
 func (q *sendQueue) bytesOf(f *txFrame, n uint32) []byte {
-	off, all := f.addr-q.pool.mem.iova, q.pool.mem.b
-	if off >= uint64(len(all)) || uint64(len(all))-off < uint64(n) {
-		return nil
+	if b := q.pool.at(f.addr, n); b != nil {
+		return b
 	}
-	return all[off:][:n:n]
+	if o, ok := q.others.(memoryOwner); ok {
+		return o.bytesOf(f.page, f.addr, n)
+	}
+	return nil
 }
 
 // reserve returns the place of a WQE of so many blocks that does not cross the
@@ -690,6 +704,13 @@ const wakeShare = 4
 // pages of another channel. noPage may be among refs, and so may the pool's own.
 type refOwner interface{ takeBack(refs []pageRef) }
 
+// memoryOwner is a refOwner that also shows the memory behind n bytes at bus
+// address addr in r, for headers that must stand in a WQE.
+type memoryOwner interface {
+	refOwner
+	bytesOf(r pageRef, addr uint64, n uint32) []byte
+}
+
 // takeBack returns pages to whom they belong.
 func (q *sendQueue) takeBack(refs []pageRef) {
 	if q.pool.returnAll(refs) > 0 && q.others != nil {
@@ -699,6 +720,9 @@ func (q *sendQueue) takeBack(refs []pageRef) {
 
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
+	if q.quiet {
+		q.ftail = end
+	}
 	for q.ftail != end {
 		at := q.ftail & q.fmask
 		n := min(end-q.ftail, q.fmask+1-at)

@@ -235,7 +235,7 @@ func (gs *vfioGroups) openContainer(g *vfioGroup, path string) error {
 		return fmt.Errorf("%s speaks version %d of VFIO, not %d: use another kernel", path, v, vfioAPIVersion)
 	}
 	if ok, err := gs.k.ioctlValue(fd, vfioCheckExtension, vfioType1v2); err != nil || ok <= 0 {
-		return errors.New("the kernel has no type 1 IOMMU driver for VFIO: modprobe vfio_iommu_type1")
+		return errNoType1
 	}
 	return nil
 }

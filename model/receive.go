@@ -159,6 +159,9 @@ func (d *Device) mustWait(verdict walkVerdict, f []byte) bool {
 	}
 	for i := range d.work.dests {
 		x := &d.work.dests[i]
+		if x.rq.pd == 0 && x.rq.rmp == 0 {
+			continue // it can never have a buffer: a queue that drops and counts
+		}
 		b := f
 		if x.frame != nil {
 			b = x.frame

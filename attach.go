@@ -1,0 +1,106 @@
+package main
+
+// attach.go owns attaching programs to channels and detaching them while packets
+// flow, and making what they need. It does not own what a program is (xdp.go) or
+// what becomes of its verdicts (verdicts.go).
+//
+// A program is prepared for all channels first: queues are made, limits are
+// checked. Only then does each channel take it over, between two polls, so that
+// every frame is seen by one program, the old one or the new one, whole.
+
+import (
+	"fmt"
+)
+
+// xdpProgramMaker makes a channel's own copy of a program.
+type xdpProgramMaker func(c *channel) (xdpProgram, error)
+
+// attach puts a program in front of every channel's handler, in the place of the
+// one that is there; nil takes that away. When it returns no poll runs the old one
+// any more. Control may call it while packets flow, one goroutine at a time.
+func (n *nic) attach(program xdpProgramMaker) error {
+	works := make([]*xdpWork, len(n.channels))
+	if program != nil {
+		if err := n.readyForXDP(); err != nil {
+			return err
+		}
+		for i, c := range n.channels {
+			p, err := program(c)
+			if err != nil {
+				return fmt.Errorf("channel %d: program: %w", i, err)
+			}
+			works[i] = newXDPWork(p)
+		}
+	}
+	for i, c := range n.channels {
+		c.do(func() { c.work = works[i] })
+	}
+	n.params.xdp = program != nil
+	return nil
+}
+
+// readyForXDP checks that programs can work here and makes what they need where it
+// is not there yet: each channel's send queue for answers. It changes nothing when
+// it fails.
+func (n *nic) readyForXDP() error {
+	if err := n.params.refusesXDP(); err != nil {
+		return err
+	}
+	if n.channels[0].xdp != nil {
+		return nil
+	}
+	var u undo
+	queues := make([]*sendQueue, len(n.channels))
+	err := n.apart(&u, func() (err error) {
+		for i, c := range n.channels {
+			if queues[i], err = n.newXDP(c); err != nil {
+				return fmt.Errorf("channel %d: XDP: %w", i, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		if again := u.run(); again != nil {
+			err = fmt.Errorf("%w; then %w", err, again)
+		}
+		return err
+	}
+	for i, c := range n.channels {
+		c.do(func() { c.takeXDP(queues[i]) })
+	}
+	n.extra.add("XDP send queues", u.run)
+	return nil
+}
+
+// apart collects what f makes in u, not among what opening the NIC has made.
+func (n *nic) apart(u *undo, f func() error) error {
+	opened := n.undo
+	n.undo = undo{}
+	err := f()
+	*u, n.undo = n.undo, opened
+	return err
+}
+
+// newXDP makes channel c's send queue for answers.
+func (n *nic) newXDP(c *channel) (*sendQueue, error) {
+	q, err := n.newSQ(c, c.pool, n.params.flags.xdpTxMPWQE)
+	if err != nil {
+		return nil, err
+	}
+	q.inlineUpTo(0) // until the ring fills, see sendXDP
+	return q, nil
+}
+
+// takeXDP gives channel c its send queue for answers, and all its send queues the
+// means to send what is not of the channel's own pool.
+func (c *channel) takeXDP(q *sendQueue) {
+	c.xdp = q
+	c.xdpSeen.Store(q)
+	c.cqs = append(c.cqs, q.cq)
+	c.guests = newGuestRing()
+	c.owners = refOwners{pools: &c.n.pools, own: c.pool.id}
+	for _, q := range c.sendQueues() {
+		q.others = &c.owners
+	}
+	c.n.pools[c.pool.id>>24].Store(c.pool)
+}
