@@ -43,7 +43,7 @@ func newSwitchRig(t *testing.T, profile string, w wishes, share int) *switchRig 
 	r.seen = make([]atomic.Uint32, switchFrames)
 	var handlers []handler
 	for i, c := range r.n.channels {
-		k := &checkWork{t: t, rand: rand.New(rand.NewPCG(7, uint64(i))), seen: r.seen, last: -1, scratch: make([]byte, 1<<14),
+		k := &checkWork{t: t, rand: rand.New(rand.NewPCG(7, uint64(i))), seen: r.seen, last: make([]uint64, 1<<16), scratch: make([]byte, 1<<14),
 			want: make([]byte, 1<<14), later: make(chan heldFrame, 16), share: share}
 		r.work, handlers = append(r.work, k), append(handlers, k)
 		r.consumers.Go(func() { k.consume(c.pool, uint64(i)) })
