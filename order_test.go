@@ -19,7 +19,7 @@ import (
 
 // fileOrder is the reading order of the house: a file uses only files below it.
 var fileOrder = []string{
-	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchtx.go", "benchrx.go", "benchnapi.go", "benchkit.go",
+	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchtx.go", "benchxdp.go", "benchrx.go", "benchnapi.go", "benchkit.go",
 	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
 	"ethtool.go", "stats.go",
 	"attach.go", "channel.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go", "bpfcode.go", "bpf.go", "xdp.go", "guests.go",
