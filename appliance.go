@@ -155,7 +155,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
-		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline,
+		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline, xdp: o.programs(),
 			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
@@ -223,6 +223,9 @@ func (a *appliance) start(context.Context) error {
 	}
 	queue := 0
 	for _, p := range a.ports {
+		if err := a.attach(p.nic); err != nil {
+			return err
+		}
 		var handlers []handler
 		for _, c := range p.nic.channels {
 			h, err := a.handlerFor(p, c, queue)
@@ -237,6 +240,31 @@ func (a *appliance) start(context.Context) error {
 		cpus = cpus[n:]
 	}
 	return nil
+}
+
+// attach puts the program that was asked for in front of a NIC's handlers.
+func (a *appliance) attach(n *nic) error {
+	program, err := parseProgram(a.o.xdp)
+	switch {
+	case err != nil:
+		return err
+	case !a.o.programs():
+		return nil
+	case a.o.filter != nil:
+		program = filterBy(a.o.filter)
+	case a.o.datapath == datapathXDP && a.o.mode == modeDrop:
+		program, err = parseProgram("drop")
+	case a.o.datapath == datapathXDP && a.o.mode == modeForward && len(a.ports) == 2:
+		program = toPeer
+	case a.o.datapath == datapathXDP && a.o.mode == modeForward:
+		program, err = parseProgram("tx")
+	case a.o.datapath == datapathXDP:
+		err = n.readyForXDP() // what it sends goes through the same queue
+	}
+	if err != nil {
+		return err
+	}
+	return n.attach(program)
 }
 
 // checkCPUs warns of what takes time from loops that poll without a pause: a stop
@@ -258,6 +286,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeDrop:
 		return dropWork{}, nil
 	case modeForward:
+		if a.o.datapath == datapathXDP {
+			return dropWork{}, nil // its program lets nothing through
+		}
 		return newForwardWork(), nil
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
@@ -271,6 +302,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 		w, ok := newSendWork(c, [6]byte(p.nic.mac), a.o.size, a.allowed)
 		if !ok {
 			return nil, errors.New("no page for the frame to send")
+		}
+		if a.o.datapath == datapathXDP {
+			return newXDPSendWork(c, w), nil
 		}
 		return w, nil
 	}
@@ -402,13 +436,14 @@ type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint
 
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		t.rxPackets += c.rxStats.packets.get()
-		t.rxBytes += c.rxStats.bytes.get()
+		packets, bytes := c.load() // also what a program took
+		t.rxPackets, t.rxBytes = t.rxPackets+packets, t.rxBytes+bytes
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
 			t.txBytes += q.stats.bytes.get()
 			t.txDropped += q.stats.dropped.get()
 		}
+		t.txDropped += c.xdpStats.full.get()
 	}
 	return t
 }
