@@ -145,3 +145,20 @@ func (w *sendWork) turn(c *channel) int {
 	}
 	return c.tx.send(w.frames[:w.left(n)])
 }
+
+// xdpSendWork sends the same through the channel's XDP send queue. Mode txonly with
+// datapath xdp.
+type xdpSendWork struct{ *sendWork }
+
+func newXDPSendWork(c *channel, w *sendWork) xdpSendWork {
+	c.generates = true
+	return xdpSendWork{w}
+}
+
+func (w xdpSendWork) turn(c *channel) int {
+	n := min(c.xdp.room(), len(w.frames))
+	if n == 0 {
+		return 0
+	}
+	return c.sendXDP(w.frames[:w.left(n)])
+}

@@ -113,6 +113,8 @@ type nic struct {
 	undo     undo
 	closed   sync.Once
 
+	redirected [maxQueues + 1]atomic.Bool // which of guests programs send through
+
 	extra undo      // of what was made since it is open
 	pools poolTable // of channels whose pages others may get
 }

@@ -23,7 +23,7 @@ var fileOrder = []string{
 	"xskclient.go",
 	"appliance.go", "serve.go", "options.go",
 	"xskflags.go",
-	"bench.go", "benchxsk.go", "benchtx.go", "benchrx.go", "benchnapi.go", "benchkit.go",
+	"bench.go", "benchxsk.go", "benchtx.go", "benchxdp.go", "benchrx.go", "benchnapi.go", "benchkit.go",
 	"xskwork.go", "xskserve.go", "xskproto.go", "xskapp.go",
 	"modes.go", "sendfile.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go",
 	"stats.go", "xskbind.go", "rebuild.go", "attach.go", "channel.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go",
