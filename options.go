@@ -94,7 +94,7 @@ const (
 	datapathXDP   = "xdp" // programs and the XDP send queues
 )
 
-var datapaths = []string{datapathPlain, datapathXDP}
+var datapaths = []string{datapathPlain, datapathXDP, datapathXSK}
 
 // programs reports whether programs will see frames.
 func (o *options) programs() bool { return o.xdp != "" || o.bpf != "" || o.datapath == datapathXDP }
@@ -241,7 +241,7 @@ func (o *options) check(rest []string) error {
 	case o.list || o.showVersion || o.serve != "" || o.bench != "":
 		return nil
 	case o.attach != "":
-		return o.xskOptions.check(o.mode)
+		return o.xskOptions.check(o.mode, o.datapath)
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
 	case o.bind && o.pci == "":
@@ -283,7 +283,7 @@ func (o *options) parseLists() (err error) {
 			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
 		}
 	}
-	if err := o.xskOptions.check(o.mode); err != nil {
+	if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
 		return err
 	}
 	if !o.set["promisc"] {

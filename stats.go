@@ -27,7 +27,7 @@ type queueStat struct {
 
 // channelStats are the tables of what channels count, in the order of ethtool -S.
 // The counters of send queues stand apart (sendStats).
-var channelStats = [][]queueStat{queueStats, xdpQueueStats}
+var channelStats = [][]queueStat{queueStats, xdpQueueStats, xskQueueStats}
 
 var queueStats = []queueStat{
 	{"rx", "packets", func(c *channel) *counter { return &c.rxStats.packets }, false},
@@ -80,6 +80,50 @@ func ofRedirects(get func(*txStats) *counter) func(*channel) *counter {
 		}
 		return nil
 	}
+}
+
+// ofSocket and ofSocketSends are counters of a channel's socket queues.
+func ofSocket(get func(*xskStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.stats)
+	}
+}
+
+func ofSocketSends(get func(*txStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.tx.stats)
+	}
+}
+
+// xskQueueStats are what zero-copy sockets count, by mlx5e's names and, behind
+// those, by AF_XDP's. They go on over detach and attach.
+var xskQueueStats = []queueStat{
+	{"rx", "xsk_packets", ofSocket(func(s *xskStats) *counter { return &s.packets }), false},
+	{"rx", "xsk_bytes", ofSocket(func(s *xskStats) *counter { return &s.bytes }), false},
+	{"rx", "xsk_xdp_drop", ofSocket(func(s *xskStats) *counter { return &s.drop }), true},
+	{"rx", "xsk_xdp_redirect", ofSocket(func(s *xskStats) *counter { return &s.redirect }), false},
+	{"rx", "xsk_wqe_err", ofSocket(func(s *xskStats) *counter { return &s.wqeErr }), true},
+	{"rx", "xsk_oversize_pkts_sw_drop", ofSocket(func(s *xskStats) *counter { return &s.oversize }), true},
+	{"rx", "xsk_buff_alloc_err", ofSocket(func(s *xskStats) *counter { return &s.allocErr }), false},
+	{"rx", "xsk_ring_full", ofSocket(func(s *xskStats) *counter { return &s.ringFull }), true},
+	{"rx", "xsk_detach_drop", ofSocket(func(s *xskStats) *counter { return &s.flushed }), true},
+	{"rx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badFill }), false},
+	{"rx", "xsk_recover", ofSocket(func(s *xskStats) *counter { return &s.recover }), false},
+	{"rx", "xsk_wakeups", ofSocket(func(s *xskStats) *counter { return &s.wakes }), false},
+	{"tx", "xsk_xmit", ofSocketSends(func(s *txStats) *counter { return &s.packets }), false},
+	{"tx", "xsk_mpwqe", ofSocketSends(func(s *txStats) *counter { return &s.blocks }), false},
+	{"tx", "xsk_inlnw", ofSocketSends(func(s *txStats) *counter { return &s.inlined }), false},
+	{"tx", "xsk_full", ofSocket(func(s *xskStats) *counter { return &s.full }), false},
+	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xsk_cqes", ofSocketSends(func(s *txStats) *counter { return &s.cqes }), false},
+	{"tx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badDescs }), false},
+	{"tx", "xsk_ring_empty_descs", ofSocket(func(s *xskStats) *counter { return &s.txEmpty }), false},
 }
 
 // xdpQueueStats are what programs and their send queues count. A frame that was

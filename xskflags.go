@@ -9,6 +9,9 @@ import (
 	"slices"
 )
 
+// datapathXSK is the value of -datapath for sockets on every channel.
+const datapathXSK = "xsk"
+
 // xskOptions are these flags as parsed.
 type xskOptions struct {
 	listen, attach          string
@@ -37,13 +40,15 @@ func (o *xskOptions) umemConfig() umemConfig {
 	return umemConfig{frame: o.frame, frames: o.frames, headroom: o.headroom}
 }
 
-// check finds contradictions. attached modes are those of a client.
-func (o *xskOptions) check(mode string) error {
+// check finds contradictions with each other and with other flags.
+func (o *xskOptions) check(mode, datapath string) error {
 	switch {
 	case o.attach != "" && o.listen != "":
 		return wishf("-attach and -xsk-listen exclude each other: one process listens, others attach")
 	case o.attach != "" && !slices.Contains([]string{modeDrop, modeSend, modeForward}, mode):
 		return wishf("-attach is for -mode %s, %s and %s, not %s", modeDrop, modeSend, modeForward, mode)
+	case o.listen != "" && datapath == datapathXSK:
+		return wishf("-xsk-listen and -datapath xsk exclude each other: a queue has one socket")
 	case o.attachQueue < 0 || o.attachPort < 0:
 		return wishf("-queue and -port cannot be negative")
 	}
