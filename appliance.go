@@ -499,7 +499,11 @@ type countSummary struct {
 }
 
 func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
-	t := a.traffic()
+	return a.printTraffic(a.traffic(), lost, ran)
+}
+
+// printTraffic prints counts.
+func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran time.Duration) error {
 	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
 		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
 	if sec := ran.Seconds(); sec > 0 {

@@ -24,6 +24,7 @@ var benchGroups = []struct {
 	{"rx", benchRX},
 	{"pool", benchPool},
 	{"napi", benchNAPI},
+	{"xsk", benchXSK},
 }
 
 func benchNames() (names []string) {
@@ -92,6 +93,15 @@ func runBenchChild(what string) error {
 	}
 	if isRX(name) {
 		b, err := newRxBench(name)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		_, err = b.measure(sections)
+		return err
+	}
+	if isXSK(name) {
+		b, err := newXSKBench(name)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 
 // options are the flags as parsed.
 type options struct {
+	xskOptions
 	list, bind, emulate, showVersion bool
 	pci, profile, wire, mode         string
 	write, logForm, serve            string
@@ -58,6 +59,7 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size", "r", "offload"}},
 	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' -rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
+	{"Give queues to other processes, without a copy", "mlx5d -attach xsk.sock -mode rxdrop -queue 2", xskFlagNames},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
 	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
@@ -143,6 +145,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
 	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
 	f.Var(&o.ruleTexts, "rule", "lead what `WORDS` fit to a queue (action N) or drop it (action -1), in the words of ethtool -N; can be given again and again, and the lowest loc is looked at first")
+	o.xskOptions.addFlags(f)
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -199,6 +202,8 @@ func (o *options) check(rest []string) error {
 		return wishf("-snaplen and -flows cannot be negative")
 	case o.list || o.showVersion || o.serve != "" || o.bench != "":
 		return nil
+	case o.attach != "":
+		return o.xskOptions.check(o.mode)
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
 	case o.bind && o.pci == "":
@@ -239,6 +244,9 @@ func (o *options) parseLists() (err error) {
 		if o.togglePeriod, err = time.ParseDuration(period); err != nil || o.togglePeriod <= 0 {
 			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
 		}
+	}
+	if err := o.xskOptions.check(o.mode); err != nil {
+		return err
 	}
 	if !o.set["promisc"] {
 		o.promisc = o.mode == modeInspect

@@ -50,6 +50,14 @@ func newSwitchRig(t *testing.T, profile string, w wishes, share int) *switchRig 
 	}
 	r.n.start(handlers, false, nil)
 	t.Cleanup(func() { _ = r.n.close() })
+	rules := make([]rule, 2) // lead two of the flows to queues of their own
+	for i := range rules {
+		rules[i], err = parseRule(fmt.Sprintf("flow-type udp4 src-port %d action %d", i, 1-i))
+		require.NoError(t, err)
+	}
+	rules, err = placeRules(rules)
+	require.NoError(t, err)
+	require.NoError(t, r.n.rules.set(rules))
 	r.wire.open.Store(true)
 	return r
 }

@@ -242,6 +242,7 @@ type rxCase struct {
 	above   int // sizes go beyond the MTU by so much
 	share   int // one packet in so many is held by another goroutine
 	queues  int
+	lossy   bool // the wire waits for nobody
 }
 
 func (c rxCase) name() string {
@@ -252,6 +253,9 @@ func (c rxCase) name() string {
 	if c.w.rxCompress {
 		kind += fmt.Sprintf("-compressed%d", c.w.rxMini)
 	}
+	if c.lossy {
+		kind += "/lossy"
+	}
 	return fmt.Sprintf("%s/%s/mtu%d/ring%d/hold%d", c.profile, kind, c.w.mtu, c.w.rxRing, c.share)
 }
 
@@ -259,10 +263,10 @@ func rxCases() (out []rxCase) {
 	for _, profile := range model.Profiles() {
 		for _, kind := range []wishes{{}, {rxStriding: true}, {rxCompress: true}, {rxCompress: true, rxMini: 1 + miniChecksum},
 			{rxStriding: true, rxCompress: true}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniChecksum}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniHash}} {
-			for _, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}} {
+			for i, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}, {1500, 64, 40, 5}} {
 				w := kind
 				w.mtu, w.rxRing, w.promisc = size.mtu, size.ring, true
-				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2})
+				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2, i == 5})
 			}
 		}
 	}
@@ -294,6 +298,7 @@ func TestReceiveProperty(t *testing.T) {
 func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
 	frame := rc.w.mtu + etherHeader + vlanTag
 	wire := newNumberedWire(seed, packets, 60, frame+rc.above)
+	wire.lossless = !rc.lossy
 	d := testDevice(t, model.Config{Profile: rc.profile, Wire: &shutWire{numberedWire: wire}})
 	rc.w.queues = rc.queues
 	n, err := testOpen(d, rc.w)
@@ -335,7 +340,10 @@ func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
 	require.Zero(t, failed, "errors")
 	s := d.m.Stats()
 	require.Zero(t, s.DMAFaults, s.LastFault)
-	require.EqualValues(t, packets, got+oversize, "delivered and dropped; device %+v", s)
+	lost, err := n.fw.queryMissed(n.counters)
+	require.NoError(t, err)
+	require.EqualValues(t, packets, got+oversize+uint64(lost), "delivered and dropped; device %+v", s)
+	require.True(t, rc.lossy || lost == 0, "%d frames lost where the wire waits", lost)
 	once := uint64(0)
 	for i := range seen {
 		require.LessOrEqual(t, seen[i].Load(), uint32(1), "frame %d came twice", i)

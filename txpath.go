@@ -183,6 +183,7 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 func (q *sendQueue) home(p *pagePool) {
 	q.pool = p
 	q.small.mem, q.small.base, q.small.lkey = p.mem.b, p.mem.iova, q.lkey
+	q.small.prepare()
 }
 
 // sessions turns multi-packet WQEs on or off, between two bursts. Where headers
@@ -196,7 +197,10 @@ func (q *sendQueue) sessions(on bool) {
 
 // inlineUpTo puts frames of up to n bytes into sessions themselves; 0 puts none.
 // Only the queue's owner, or a stopped channel's, may call it.
-func (q *sendQueue) inlineUpTo(n int) { q.small.most = uint32(n) }
+func (q *sendQueue) inlineUpTo(n int) {
+	q.small.most = uint32(n)
+	q.small.prepare()
+}
 
 // l2Inline is what inline mode L2 asks for: the header with one VLAN tag. It
 // fills the two bytes that the eth segment holds and one more segment.
@@ -313,23 +317,23 @@ func (q *sendQueue) session(frames []txFrame) int {
 	}
 	segs := min(blocks*segsPerBlock-2, q.limit)
 	frames = frames[:min(k, int(segs))]
-	eseg := frames[0].eseg
-	sizes, refs := q.sizes.with(eseg), q.refs[q.fhead&q.fmask:][:len(frames)]
-	w := q.segs[(q.pi&q.mask)*segsPerBlock:][:segs+2]
-	var n, used int
-	var bytes uint32
+	at, from := (q.pi&q.mask)*segsPerBlock, int(q.fhead&q.fmask)
+	out, refs := q.segs[at+2:at+2+segs], q.refs[from:from+len(frames)]
+	eseg, n, used, bytes := frames[0].eseg, 0, 0, uint32(0)
+	sizes := q.sizes.with(eseg)
 	if q.small.most > 0 {
 		var inlined int
-		n, used, inlined, bytes = q.small.fill(w[2:], refs, frames, sizes)
+		n, used, inlined, bytes = q.small.fill(out, refs, frames, sizes)
 		q.tally.inlined += uint64(inlined)
 	} else {
-		n, bytes = fillSession(w[2:], refs, frames, q.lkey, sizes)
+		n, bytes = fillSession(out, refs, frames, q.lkey, sizes)
 		used = n
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
 	ds := uint32(used) + 2
+	w := &q.wqes[q.pi&q.mask]
 	w[0], w[1] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0), eseg
 	q.fhead += uint32(n)
 	q.last = q.pi
@@ -386,7 +390,7 @@ func (q *sendQueue) account(eseg seg, n int, bytes uint64) {
 	q.posted += uint32(n)
 	q.tally.packets += k
 	q.tally.bytes += bytes
-	csum := uint8(be64word(eseg.a) >> 24)
+	csum := uint8(eseg.a >> 32) // the fifth byte in memory
 	switch {
 	case csum&(csumL3Inner|csumL4Inner) != 0:
 		q.tally.csumInner += k
