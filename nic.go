@@ -372,7 +372,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
-	if err = checkRules(o.rules, n.caps, n.params.queues, 0); err != nil {
+	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.upper()); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
@@ -765,19 +765,13 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 func (n *nic) createSteering(rules []rule) (err error) {
 	rqns := make([]uint32, len(n.channels))
 	for i, c := range n.channels {
-		rqns[i] = c.rx.n
+		if rqns[i] = c.rx.n; n.params.xskSpread && c.xsk != nil {
+			rqns[i] = c.xsk.recv.n
+		}
 	}
 	to := spreadTo{td: n.td, rqns: rqns[:n.params.queues], rqtSize: n.params.rqt}
 	if n.params.trap {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
-	}
-	for _, c := range n.channels {
-		if c.xsk != nil {
-			to.upper = append(to.upper, c.xsk.recv.n)
-		}
-	}
-	if n.params.xskSpread {
-		to.rqns = to.upper
 	}
 	c := n.channels[0]
 	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
@@ -789,19 +783,18 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
 		return err
 	}
-	n.rules = newRuleTable(n.steering, n.caps, n.td, func(q int) uint32 { return n.queueOf(q, to.upper) }, place)
+	n.rules = newRuleTable(n.steering, n.caps, n.td, n.queueOf, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
 }
 
 // queueOf is the receive queue behind a queue's number as users count: the regular
-// ones, then the upper ones. That of a channel may have been replaced since it was
-// opened.
-func (n *nic) queueOf(queue int, upper []uint32) uint32 {
+// ones, which may have been replaced since they were opened, then the upper ones.
+func (n *nic) queueOf(queue int) uint32 {
 	if queue < n.params.queues {
 		return n.channels[queue].rx.n
 	}
-	return upper[queue-n.params.queues]
+	return n.channels[queue-n.params.queues].xsk.recv.n
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.
