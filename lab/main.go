@@ -45,6 +45,7 @@ var scenarios = []scenario{
 	{"appliance", 5 * time.Minute, applianceBoots},
 	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
 	{"appliance-receives", 6 * time.Minute, applianceReceives},
+	{"appliance-between", 6 * time.Minute, applianceBetween},
 	{"appliance-sends", 5 * time.Minute, applianceSends},
 }
 
