@@ -21,7 +21,7 @@ import (
 var fileOrder = []string{
 	"main.go", "init.go", "appliance.go", "serve.go", "options.go", "bench.go", "benchtx.go", "benchrx.go", "benchnapi.go", "benchkit.go",
 	"modes.go", "echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go",
-	"ethtool.go", "stats.go",
+	"ethtool.go", "verdict.go", "stats.go",
 	"rebuild.go", "attach.go", "channel.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go", "bpfcode.go", "bpf.go", "xdp.go", "guests.go",
 	"metadata.go", "rxpath.go", "strides.go", "minicqe.go", "txpath.go", "mpwqe.go", "pagepool.go",
 	"steering.go", "sink.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
