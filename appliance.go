@@ -55,7 +55,7 @@ func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Write
 			err = again
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start} {
+	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -137,6 +137,9 @@ func (a *appliance) openNICs(ctx context.Context) error {
 		return nil
 	}
 	x, y := a.ports[0].nic, a.ports[1].nic
+	if a.o.datapath == datapathXSK {
+		return pairXSK(x, y)
+	}
 	for i := range min(len(x.channels), len(y.channels)) {
 		if err := x.newForward(x.channels[i], y); err != nil {
 			return err
@@ -156,6 +159,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
 		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline, xdp: o.programs(),
+			xsk: o.listen != "" || o.datapath == datapathXSK, xskSpread: o.datapath == datapathXSK && len(o.rules) == 0,
 			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
@@ -267,6 +271,23 @@ func (a *appliance) attach(n *nic) error {
 	return n.attach(program)
 }
 
+// listenXSK opens the socket of -xsk-listen.
+func (a *appliance) listenXSK(context.Context) error {
+	if a.o.listen == "" {
+		return nil
+	}
+	var nics []*nic
+	for _, p := range a.ports {
+		nics = append(nics, p.nic)
+	}
+	s, err := listenXSK(a.o.listen, nics, a.log)
+	if err != nil {
+		return err
+	}
+	a.undo.add("-xsk-listen", s.close)
+	return nil
+}
+
 // checkCPUs warns of what takes time from loops that poll without a pause: a stop
 // of 100 us is 15 000 small packets at 100 Gbit/s, more than a ring holds.
 func (a *appliance) checkCPUs(cpus []int) {
@@ -293,6 +314,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
 	case modeSend:
+		if a.o.read != "" {
+			return newFileWork(c, fileWish{path: a.o.read, offloads: a.o.offloads, queue: queue, queues: len(a.channels())}, a.allowed)
+		}
 		if most := min(p.nic.params.frame, pageSize); a.o.size <= etherHeader || a.o.size > most {
 			return nil, wishf("-size %d: %d to %d can be sent", a.o.size, etherHeader+1, most)
 		}
@@ -441,6 +465,11 @@ func (a *appliance) traffic() (t trafficCount) {
 			t.txDropped += q.stats.dropped.get()
 		}
 		t.txDropped += c.xdpStats.full.get()
+		if q := c.xsk; q != nil {
+			t.rxPackets, t.rxBytes = t.rxPackets+q.stats.packets.get(), t.rxBytes+q.stats.bytes.get()
+			t.txPackets, t.txBytes = t.txPackets+q.tx.stats.packets.get(), t.txBytes+q.tx.stats.bytes.get()
+			t.txDropped += q.tx.stats.dropped.get()
+		}
 	}
 	return t
 }
@@ -531,7 +560,11 @@ type countSummary struct {
 }
 
 func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
-	t := a.traffic()
+	return a.printTraffic(a.traffic(), lost, ran)
+}
+
+// printTraffic prints counts.
+func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran time.Duration) error {
 	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
 		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
 	if sec := ran.Seconds(); sec > 0 {

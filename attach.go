@@ -37,6 +37,7 @@ func (n *nic) attach(program xdpProgramMaker) error {
 	for i, c := range n.channels {
 		c.do(func() { c.work = works[i] })
 	}
+	n.params.xdp = program != nil
 	return nil
 }
 
@@ -122,7 +123,7 @@ func filterBy(filter []bpfInsn) xdpProgramMaker {
 
 // newXDP makes channel c's send queue for answers.
 func (n *nic) newXDP(c *channel) (*sendQueue, error) {
-	q, err := n.newSQ(c, c.rx.pool, n.params.flags.xdpTxMPWQE)
+	q, err := n.newSQ(c, c.pool, n.params.flags.xdpTxMPWQE)
 	if err != nil {
 		return nil, err
 	}
@@ -137,9 +138,9 @@ func (c *channel) takeXDP(q *sendQueue) {
 	c.xdpSeen.Store(q)
 	c.cqs = append(c.cqs, q.cq)
 	c.guests = newGuestRing()
-	c.owners = refOwners{pools: &c.n.pools, own: c.rx.pool.id}
+	c.owners = refOwners{pools: &c.n.pools, own: c.pool.id}
 	for _, q := range c.sendQueues() {
 		q.others = &c.owners
 	}
-	c.n.pools[c.rx.pool.id>>24].Store(c.rx.pool)
+	c.n.pools[c.pool.id>>24].Store(c.pool)
 }

@@ -25,6 +25,7 @@ var benchGroups = []struct {
 	{"pool", benchPool},
 	{"napi", benchNAPI},
 	{"xdp", benchXDP},
+	{"xsk", benchXSK},
 }
 
 func benchNames() (names []string) {
@@ -101,6 +102,15 @@ func runBenchChild(what string) error {
 	}
 	if isRX(name) || isXDP(name) {
 		b, err := newReceiveBench(name)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		_, err = b.measure(sections)
+		return err
+	}
+	if isXSK(name) {
+		b, err := newXSKBench(name)
 		if err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func (b *rxBench) measure(sections int) (float64, error) {
 		b.settle()
 	}
 	b.c.publish()
-	s := &b.c.rx.stats
+	s := &b.c.rxStats
 	got, _ := b.c.load()
 	got -= before
 	if want := uint64(sections * benchBurst * benchBursts); got != want {
@@ -130,7 +130,7 @@ func benchRX() (out []figure, err error) {
 	for i, name := range names {
 		out = append(out, summarize(name, "ns/packet", ns[i]))
 	}
-	s := &benches[0].c.rx.stats
+	s := &benches[0].c.rxStats
 	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}),
 		summarize("rx.allocs", "allocs/packet", allocs))
 	memory, err := memoryFigures()

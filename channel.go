@@ -1,29 +1,112 @@
 package main
 
-// channel.go owns the turn of a channel: in which order its queues are looked at,
-// when its counters are published, and how a queue that failed is set up anew. It
-// does not own when a turn is taken (napi.go), nor what stands in the queues
-// (rxpath.go, txpath.go), nor how they came to be (nic.go).
+// channel.go owns the life of a channel: start and stop, its turn (in which order
+// queues are looked at, when settings are taken over and counters published), and
+// how a queue that failed is set up anew. It does not own when a turn is taken
+// (napi.go), nor what stands in the queues (rxpath.go, txpath.go), nor how they came
+// to be (nic.go).
 // Manual: chapters Receive Queue, Send Queue (states).
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
+
+// Settings that a channel takes over between two bursts.
+const (
+	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
+	wantXDP                    // and on its queue on another NIC
+	wantNoComplete             // no checksum verdict "complete"
+)
+
+// applyFlags tells every channel the flags that can change while it runs.
+func (n *nic) applyFlags() {
+	want := uint32(0)
+	if n.params.flags.skbTxMPWQE {
+		want |= wantSKB
+	}
+	if n.params.flags.xdpTxMPWQE {
+		want |= wantXDP
+	}
+	if n.params.flags.rxNoCsumComplete {
+		want |= wantNoComplete
+	}
+	for _, c := range n.channels {
+		c.want.Store(want)
+	}
+}
+
+// takeOver applies settings; the channel's goroutine calls it, or newChannel.
+func (c *channel) takeOver(want uint32) {
+	c.have = want
+	c.tx.sessions(want&wantSKB != 0)
+	if c.forward != nil {
+		c.forward.sessions(want&wantXDP != 0)
+	}
+	if c.xsk != nil {
+		c.xsk.tx.sessions(want&wantXDP != 0)
+	}
+	if c.xdp != nil {
+		c.xdp.sessions(want&wantXDP != 0)
+	}
+}
+
+// start gives every channel its handler and its goroutine. stop ends them.
+func (n *nic) start(handlers []handler, busy bool, cpus []int) {
+	n.applyFlags()
+	for i, c := range n.channels {
+		c.setHandler(handlers[i])
+		c.busy, c.cpu = busy, -1
+		if i < len(cpus) {
+			c.cpu = cpus[i]
+		}
+		c.done = make(chan struct{})
+		c.mail.open()
+		go func() {
+			defer close(c.done)
+			c.run(c)
+		}()
+	}
+	n.undo.add("channels", func() error { n.stop(); return nil })
+}
+
+// setHandler gives a channel that does not run its work.
+func (c *channel) setHandler(h handler) {
+	c.handler = h
+	_, c.drops = h.(dropHandler)
+	c.direct, _ = h.(directHandler)
+}
+
+// stop ends the channels' goroutines after a last look at their queues.
+func (n *nic) stop() {
+	for _, c := range n.channels {
+		c.vec.halt()
+	}
+	for _, c := range n.channels {
+		<-c.done
+	}
+	for _, c := range n.channels { // what others sent to one that had stopped already
+		for c.visited() {
+			c.turn(c)
+		}
+		poller(c).idle()
+	}
+}
 
 // poll is one turn of a channel: completions, handler, refill.
 func (c *channel) poll(budget int) int {
 	if want := c.want.Load(); want != c.have {
 		c.takeOver(want)
 	}
-	done := c.complete(c.n, c.tx, budget)
-	if c.forward != nil {
-		done += c.complete(c.peer, c.forward, budget)
-	}
+	done := c.completeAll(budget)
 	if c.xdp != nil {
-		done += c.complete(c.n, c.xdp, budget) + c.receiveGuests(budget)
+		done += c.receiveGuests(budget)
 	}
 	done += c.receive(budget) + c.handler.turn(c) // with the pages that came home just now
+	if c.xsk != nil {
+		done += c.pollXSK(budget)
+	}
 	if c.turns++; c.turns%publishTurns == 0 {
 		c.publish()
 	}
@@ -36,8 +119,33 @@ func (c *channel) poll(budget int) int {
 // not wait for long: packets wait meanwhile.
 func (c *channel) do(f func()) { c.mail.post(c.vec, f) }
 
+// pollXSK is the socket's part of a turn. What it brings to the application's side
+// of the rings is seen by a handler in the next turn.
+func (c *channel) pollXSK(budget int) int {
+	q := c.xsk
+	if q.sock == nil {
+		return 0
+	}
+	done := q.poll(budget)
+	if q.tx.failed {
+		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
+	}
+	if q.recv.failed {
+		c.n.recoverXSK(q)
+	}
+	return done
+}
+
 // receive is the receive side of a turn.
-func (c *channel) receive(budget int) (done int) {
+func (c *channel) receive(budget int) int {
+	if c.next != nil {
+		return c.receiveBoth(budget)
+	}
+	return c.take(budget)
+}
+
+// take is the receive side of a turn from one queue.
+func (c *channel) take(budget int) (done int) {
 	if c.work != nil {
 		done = c.receiveXDP(budget)
 	} else {
@@ -51,6 +159,69 @@ func (c *channel) receive(budget int) (done int) {
 	return done
 }
 
+// receiveBoth is receive while one receive queue takes the place of another. What
+// comes first goes first: the queue that is not preferred is looked at before the
+// preferred one is found empty, and of it only what was seen then is taken.
+func (c *channel) receiveBoth(budget int) int {
+	other := c.next
+	seen := other.failed || other.visible()
+	done := c.take(budget)
+	switch {
+	case done == 0 && seen:
+		c.exchange()
+		done = c.take(min(budget, max(1, int(other.minis.left()))))
+		c.exchange()
+	case other.waits():
+		other.finish()
+	}
+	return done
+}
+
+func (c *channel) exchange() { c.rx, c.next = c.next, c.rx }
+
+// join makes q a further queue of the channel, behind the one it has.
+func (c *channel) join(q *recvQueue) {
+	c.next = q
+	c.cqs = append(c.cqs, q.cq)
+}
+
+// prefer makes the queue that was behind the one that goes first.
+func (c *channel) prefer() {
+	c.exchange()
+	c.adapt.follow(c.rx.cq.n)
+}
+
+// deliver takes what the preferred queue holds when it is called and reports
+// whether that was all of it: a handler whose send queue is full takes nothing.
+func (c *channel) deliver() (all bool) {
+	for left := int(c.rx.cq.mask) + 1; left > 0 && c.rx.visible(); {
+		done := c.take(napiBudget)
+		if done == 0 && c.completeAll(napiBudget) == 0 {
+			return !c.rx.visible()
+		}
+		left -= done
+	}
+	return true
+}
+
+// deliverRest is deliver for the other queue, which the device does not know any
+// more.
+func (c *channel) deliverRest() (all bool) {
+	if c.next.failed { // there is nothing to reset
+		return true
+	}
+	c.exchange()
+	defer c.exchange()
+	return c.deliver()
+}
+
+// leave ends the use of q, which is not the preferred queue: its pages go back.
+func (c *channel) leave(q *recvQueue) {
+	c.next = nil
+	c.cqs = slices.DeleteFunc(c.cqs, func(cq *compQueue) bool { return cq == q.cq })
+	q.vacate()
+}
+
 // sendQueues are those that the channel's goroutine owns.
 func (c *channel) sendQueues() []*sendQueue {
 	all := []*sendQueue{c.tx}
@@ -60,6 +231,18 @@ func (c *channel) sendQueues() []*sendQueue {
 		}
 	}
 	return all
+}
+
+// completeAll takes the send queues' completions and returns how many there were.
+func (c *channel) completeAll(budget int) int {
+	done := c.complete(c.n, c.tx, budget)
+	if c.forward != nil {
+		done += c.complete(c.peer, c.forward, budget)
+	}
+	if c.xdp != nil {
+		done += c.complete(c.n, c.xdp, budget)
+	}
+	return done
 }
 
 // complete takes the completions of n's send queue q and recovers it from errors.
@@ -78,6 +261,9 @@ const publishTurns = 16
 func (c *channel) publish() {
 	c.report()
 	c.rx.publish()
+	if c.next != nil {
+		c.next.publish()
+	}
 	c.publishXDP()
 	c.n.watchTX(c.tx)
 	if c.xdp != nil {
@@ -85,6 +271,12 @@ func (c *channel) publish() {
 	}
 	if c.forward != nil {
 		c.peer.watchTX(c.forward)
+	}
+	if c.xsk != nil {
+		c.xsk.publish()
+		if c.xsk.sock != nil {
+			c.xskTo.watchTX(c.xsk.tx)
+		}
 	}
 }
 
@@ -102,20 +294,27 @@ func (n *nic) watchTX(q *sendQueue) {
 // pending reports whether a queue of another NIC owes completions, or the receive
 // ring waits for pages to come home: neither wakes this channel.
 func (c *channel) pending() bool {
-	return c.rx.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead
+	return c.rx.waits() || c.next != nil && c.next.waits() || c.forward != nil && c.forward.mtail != c.forward.mhead ||
+		c.xsk != nil && (c.xsk.sleepless() || c.xskTo != c.n && c.xsk.tx.mtail != c.xsk.tx.mhead)
 }
 
 // load is what has been received, as last published.
 func (c *channel) load() (packets, bytes uint64) {
-	return c.rx.stats.packets.get() + c.xdpStats.packets.get(), c.rx.stats.bytes.get() + c.xdpStats.bytes.get()
+	return c.rxStats.packets.get() + c.xdpStats.packets.get(), c.rxStats.bytes.get() + c.xdpStats.bytes.get()
 }
 
 func (c *channel) arm() {
 	c.rx.cq.arm()
+	if c.next != nil {
+		c.next.cq.arm()
+	}
 	if c.ico != nil {
 		c.ico.cq.arm()
 	}
 	c.tx.cq.arm()
+	if c.xsk != nil && c.xsk.sleep() {
+		c.vec.kick()
+	}
 	if c.xdp != nil {
 		c.xdp.cq.arm()
 		c.guests.sleep(c.vec)
@@ -209,9 +408,57 @@ func (n *nic) resetRX(c *channel) error {
 	if c.ico == nil || !c.ico.failed {
 		return nil
 	}
+	return n.resetICO(c)
+}
+
+// resetICO resets channel c's queue for internal control operations.
+func (n *nic) resetICO(c *channel) error {
 	if err := n.resetSend(c.ico.n); err != nil {
 		return err
 	}
 	c.ico.reset()
 	return n.fw.modifySQ(c.ico.n, queueReset, queueReady)
+}
+
+// resetRecv takes a receive queue to the reset state from whichever it is in.
+func (n *nic) resetRecv(rqn uint32) error {
+	state, err := n.fw.queryRQ(rqn)
+	if err != nil {
+		return err
+	}
+	if state == queueReady {
+		if err := n.fw.modifyRQ(rqn, queueReady, queueError); err != nil {
+			return err
+		}
+		state = queueError
+	}
+	if state == queueError {
+		return n.fw.modifyRQ(rqn, queueError, queueReset)
+	}
+	return nil
+}
+
+// recoverXSK is recoverRX for a socket's receive queue: what was posted is posted
+// again.
+func (n *nic) recoverXSK(q *xskQueue) {
+	r := &q.recv
+	now := time.Now()
+	if now.Sub(r.since) < recoverGap {
+		return
+	}
+	r.since = now
+	why := r.cause
+	err := n.resetRecv(r.n)
+	if err == nil {
+		r.reset(&q.tally)
+		q.refill()
+		err = n.fw.modifyRQ(r.n, queueReset, queueReady)
+	}
+	if err != nil {
+		r.failed = true
+		n.notify("socket's receive queue %#x: %v: cannot be reset: %v", r.n, why, err)
+		return
+	}
+	q.tally.recovered++
+	n.notify("socket's receive queue %#x: %v: reset and filled again", r.n, why)
 }

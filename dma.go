@@ -100,6 +100,8 @@ type arena struct {
 	huge   bool        // the last chunk came from huge pages
 	recs   []dmaMem    // free doorbell records
 	pages  []dmaMem    // pages that hold doorbell records
+	guests []dmaMem    // memory of others that is mapped now
+	spare  []iovaRange // addresses that guests had, ascending, never adjacent
 }
 
 // newArena prepares an arena without memory; it grows when asked.
@@ -336,8 +338,112 @@ func (a *arena) close() error {
 		}
 		errs = append(errs, unix.Munmap(c.mem.b))
 	}
-	a.chunks, a.recs, a.pages = nil, nil, nil
+	for _, m := range a.guests { // whose owner could not be sure that DMA had ended
+		errs = append(errs, a.unmapAll(m))
+	}
+	a.chunks, a.recs, a.pages, a.guests = nil, nil, nil, nil
 	return errors.Join(errs...)
+}
+
+// mapGuest lets the devices reach b, memory of others in whole pages, at a bus
+// address of its own, until unmapGuest. Whoever owns b keeps it where it is.
+func (a *arena) mapGuest(b []byte) (dmaMem, error) {
+	if !pageAligned(b) || len(b) == 0 || len(b)%pageSize != 0 {
+		return dmaMem{}, fmt.Errorf("memory to map for DMA is not whole pages of %d bytes", pageSize)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size := guestSpan(b)
+	iova, ok := a.takeSpare(size)
+	if !ok {
+		var err error
+		if iova, err = a.takeIOVA(size); err != nil {
+			return dmaMem{}, err
+		}
+	}
+	if err := a.mapAll(b, iova); err != nil {
+		a.giveSpare(iovaRange{iova, iova + size - 1})
+		return dmaMem{}, err
+	}
+	m := dmaMem{b, iova}
+	a.guests = append(a.guests, m)
+	return m, nil
+}
+
+// unmapGuest takes back what mapGuest gave. The devices must have let go of it.
+func (a *arena) unmapGuest(m dmaMem) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.guests {
+		if a.guests[i].iova != m.iova {
+			continue
+		}
+		if err := a.unmapAll(m); err != nil {
+			return err
+		}
+		a.guests = append(a.guests[:i], a.guests[i+1:]...)
+		a.giveSpare(iovaRange{m.iova, m.iova + guestSpan(m.b) - 1})
+		return nil
+	}
+	return fmt.Errorf("no memory is mapped at bus address %#x", m.iova)
+}
+
+// unmapAll takes m from every device.
+func (a *arena) unmapAll(m dmaMem) (err error) {
+	for _, d := range a.devs {
+		err = errors.Join(err, d.unmapDMA(m.iova, uint64(len(m.b))))
+	}
+	return err
+}
+
+// guestMemory is how much memory of others is mapped, in bytes.
+func (a *arena) guestMemory() (sum int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.guests {
+		sum += len(m.b)
+	}
+	return sum
+}
+
+// guestSpan is what b takes of the bus addresses.
+func guestSpan(b []byte) uint64 {
+	return (uint64(len(b)) + hugePageSize - 1) &^ (hugePageSize - 1)
+}
+
+// takeSpare cuts size bytes off the first run of used addresses that is long
+// enough.
+func (a *arena) takeSpare(size uint64) (uint64, bool) {
+	for i := range a.spare {
+		r := &a.spare[i]
+		if r.last-r.first < size-1 {
+			continue
+		}
+		at := r.first
+		if r.last-r.first == size-1 {
+			a.spare = append(a.spare[:i], a.spare[i+1:]...)
+		} else {
+			r.first += size
+		}
+		return at, true
+	}
+	return 0, false
+}
+
+// giveSpare puts a run of addresses back and joins it with its neighbours.
+func (a *arena) giveSpare(r iovaRange) {
+	i := sort.Search(len(a.spare), func(i int) bool { return a.spare[i].first > r.first })
+	a.spare = append(a.spare, iovaRange{})
+	copy(a.spare[i+1:], a.spare[i:])
+	a.spare[i] = r
+	if i+1 < len(a.spare) && r.last+1 == a.spare[i+1].first {
+		a.spare[i].last = a.spare[i+1].last
+		a.spare = append(a.spare[:i+1], a.spare[i+2:]...)
+	}
+	if i > 0 && a.spare[i-1].last+1 == r.first {
+		a.spare[i-1].last = a.spare[i].last
+		a.spare = append(a.spare[:i], a.spare[i+1:]...)
+	}
 }
 
 // used is what is handed out now, in bytes, apart from doorbell record pages.
@@ -345,6 +451,24 @@ func (a *arena) used() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.inUse - len(a.pages)*pageSize
+}
+
+// pageAligned reports whether b begins at a page.
+func pageAligned(b []byte) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%pageSize == 0
+}
+
+// sharedWord views 4 bytes that another process also writes. It is for
+// sync/atomic only. off must be divisible by 4 in memory that begins at a page.
+func sharedWord(b []byte, off uint64) *uint32 {
+	return (*uint32)(unsafe.Pointer(&b[off : off+4][0]))
+}
+
+// sharedArray views n elements of memory that another process also writes. What
+// is read there is read once, into a local: it may change between two reads.
+func sharedArray[T any](b []byte, off, n uint64) []T {
+	var one T
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[off : off+n*uint64(unsafe.Sizeof(one))][0])), n)
 }
 
 // record is one doorbell record: two 32-bit words that the device reads. It
@@ -386,10 +510,10 @@ func (a *arena) freeRecord(r record) {
 }
 
 // store publishes v in word i. The device sees every store made before.
-func (r record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
+func (r *record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
 
 // load reads word i back.
-func (r record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
+func (r *record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
 
 // loadBE32 reads a word that the device writes, at an offset divisible by 4.
 // Reads after it see what the device wrote before that word.

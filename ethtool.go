@@ -22,7 +22,6 @@ type privFlag struct {
 }
 
 func always(caps) bool { return true }
-func never(caps) bool  { return false }
 
 // movesPeriod is the condition of both flags for where moderation starts.
 func movesPeriod(c caps) bool { return c.moderation && c.moderMode }
@@ -54,9 +53,9 @@ var privFlagTable = []privFlag{
 	{"tx_cqe_moder", func(f *privFlags) *bool { return &f.txCQEModer },
 		unless(func(c caps) bool { return c.fromCQE }, "the device cannot start moderation at the completion"), movesPeriod},
 	{"rx_cqe_compress", func(f *privFlags) *bool { return &f.rxCompress },
-		unless(func(c caps) bool { return c.compress }, "the device does not compress completions"), never},
+		unless(func(c caps) bool { return c.compress }, "the device does not compress completions"), always},
 	{"rx_striding_rq", func(f *privFlags) *bool { return &f.rxStriding },
-		unless(func(c caps) bool { return c.striding && c.strideMin }, "the device has no multi-packet receive WQE of small strides"), never},
+		unless(func(c caps) bool { return c.striding && c.strideMin }, "the device has no multi-packet receive WQE of small strides"), always},
 	{"rx_no_csum_complete", func(f *privFlags) *bool { return &f.rxNoCsumComplete },
 		unless(func(c caps) bool { return c.csum }, "the device does not sum packets"), always},
 	{"xdp_tx_mpwqe", func(f *privFlags) *bool { return &f.xdpTxMPWQE }, canMPWQE, always},
@@ -109,8 +108,9 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 		return wishf("private flag %s can only be set at start (-priv-flags %s=%s)", name, name, onOff(on))
 	}
 	old := n.params.flags
-	*f.field(&n.params.flags) = on
-	n.applyFlags()
+	if err := n.applyFlag(f, on); err != nil {
+		return fmt.Errorf("private flag %s: %w", name, err)
+	}
 	if n.params.flags.rxCQEModer == old.rxCQEModer && n.params.flags.txCQEModer == old.txCQEModer {
 		return nil
 	}
@@ -119,6 +119,28 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 		m[0] = defaultRxModer[index(n.params.flags.rxCQEModer)]
 	}
 	return n.setCoalesce(m, n.params.adaptive)
+}
+
+// applyFlag changes a flag, and replaces the receive queues where it is about their
+// kind. When that fails nothing has changed.
+func (n *nic) applyFlag(f privFlag, on bool) error {
+	p := n.params
+	*f.field(&p.flags) = on
+	p.xdp = p.xdp || n.channels[0].xdpSeen.Load() != nil // attached meanwhile
+	if err := p.chooseRX(n.caps, p.flags.rxStriding, p.flags.rxCompress, n.rxMini); err != nil {
+		return err
+	}
+	if p.rxStrides != n.params.rxStrides || p.rxCompress != n.params.rxCompress {
+		if err := n.rebuildRX(p); err != nil {
+			return err
+		}
+	}
+	if p.rxWhy != n.params.rxWhy {
+		n.notify("receive queues: %s", p.rxWhy)
+	}
+	n.params = p
+	n.applyFlags()
+	return nil
 }
 
 // index is a flag as a place in a pair.
@@ -224,7 +246,7 @@ func (n *nic) formatRules() string {
 	if len(n.rules.rules) == 0 {
 		return ""
 	}
-	return formatRules(n.rules.rules, n.params.queues)
+	return formatRules(n.rules.rules, n.params.queues+n.params.upper())
 }
 
 // driverInfo is what ethtool -i shows.

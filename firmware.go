@@ -425,11 +425,24 @@ func (fw firmware) createRQT(rqns []uint32) (uint32, error) {
 	in := request(opCreateRQT, 0, createRQTInCtx.off+rqtcRqNum.off+4*len(rqns))
 	ctx := in[createRQTInCtx.off:]
 	rqtcMaxSize.set(ctx, uint32(len(rqns)))
+	fillRQT(ctx, rqns)
+	return fw.create(in)
+}
+
+// modifyRQT replaces an indirection table's entries, all at once.
+func (fw firmware) modifyRQT(rqt uint32, rqns []uint32) error {
+	in := request(opModifyRQT, 0, modifyRQTInCtx.off+rqtcRqNum.off+4*len(rqns))
+	modifyRQTInRqtn.set(in, rqt)
+	rqtMaskList.set(modifyRQTInMask.in(in), 1)
+	fillRQT(in[modifyRQTInCtx.off:], rqns)
+	return fw.run(in)
+}
+
+func fillRQT(ctx []byte, rqns []uint32) {
 	rqtcActualSize.set(ctx, uint32(len(rqns)))
 	for i, n := range rqns {
 		putBE32(ctx, rqtcRqNum.off+4*i, n)
 	}
-	return fw.create(in)
 }
 
 // rssHash says what of a packet is hashed (rx_hash_field_select).
@@ -457,7 +470,7 @@ func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric
 }
 
 // createDirectTIR makes a transport interface receive object in front of one
-// receive queue.
+// receive queue, which cannot be led to another one later.
 func (fw firmware) createDirectTIR(td, rqn uint32) (uint32, error) {
 	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
 	ctx := createTIRInCtx.in(in)

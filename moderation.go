@@ -200,7 +200,14 @@ type adaptive struct {
 	profiles []moderation
 	from     loadSample // start of the measurement
 	worker   *moderator
-	cqn      uint32
+	cqn      atomic.Uint32 // written by the owner
+}
+
+// follow has moderation begin anew on another completion queue, which has the
+// fixed moderation. The owner calls it.
+func (a *adaptive) follow(cqn uint32) {
+	a.cqn.Store(cqn)
+	a.have = adaptOff
 }
 
 // sample looks at what the queue has counted, when it is about to sleep. Where
@@ -229,7 +236,7 @@ func (a *adaptive) sample(now loadSample) {
 func (a *adaptive) ask() {
 	a.asked.Store(true)
 	select {
-	case a.worker.requests <- moderRequest{a.cqn, a.profiles[a.climber.level], a.have, a}:
+	case a.worker.requests <- moderRequest{a.cqn.Load(), a.profiles[a.climber.level], a.have, a}:
 	default:
 		a.asked.Store(false)
 	}
@@ -263,12 +270,13 @@ func (m *moderator) start(fw firmware, queues int) {
 	})
 }
 
-// serve tells firmware. A wish that control has withdrawn meanwhile is dropped.
+// serve tells firmware. A wish that control has withdrawn meanwhile is dropped, as
+// is one for a queue that was replaced.
 func (m *moderator) serve(r moderRequest) {
 	defer r.from.asked.Store(false)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.from.want.Load() != r.mode {
+	if r.from.want.Load() != r.mode || r.from.cqn.Load() != r.cqn {
 		return
 	}
 	if err := m.fw.modifyCQ(r.cqn, r.want); err != nil {
@@ -288,7 +296,14 @@ func (m *moderator) set(a *adaptive, mode uint32, fixed moderation, fromCQE, may
 		return nil // the load has chosen already
 	}
 	a.want.Store(mode)
-	return moderate(m.fw, a.cqn, fixed, fromCQE, mayMove)
+	return moderate(m.fw, a.cqn.Load(), fixed, fromCQE, mayMove)
+}
+
+// settle returns when the worker has nothing more to do with a queue that was
+// replaced before.
+func (m *moderator) settle() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 }
 
 // moderate puts m in force on a completion queue, and where its period starts if

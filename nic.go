@@ -91,6 +91,7 @@ type nic struct {
 	fw       firmware
 	caps     caps
 	params   params
+	rxMini   uint8 // what compressed completions shall carry (wishes.rxMini)
 	mac      net.HardwareAddr
 	psid     string
 	version  string // of the firmware
@@ -127,13 +128,20 @@ type channel struct {
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
-	ico     *icoQueue // names pages to striding receive queues; nil where there are none
+	next    *recvQueue // that takes its place, or whose place it has taken; nil but while that happens
+	ico     *icoQueue  // names pages to striding receive queues; nil where there never was one
+	pool    *pagePool
+	rxStats rxStats
+	made    []*undo // what takes receive queues back
+	icoUndo undo
 	csum    csumStats // of frames whose verdict the handler asked for
 	drops   bool      // the handler only counts
 	direct  directHandler
 	tx      *sendQueue
 	forward *sendQueue // of another NIC, for what this channel receives; may be nil
 	peer    *nic       // that NIC
+	xsk     *xskQueue  // queues of a zero-copy socket; nil where there are none
+	xskTo   *nic       // through which the socket sends
 	handler handler
 	turns   uint32
 	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
@@ -176,9 +184,7 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 	n := &nic{dev: dev, vf: vf, mem: o.mem, index: o.index, notices: make(chan string, 64)}
 	defer func() {
 		if err != nil {
-			if again := n.undo.run(); again != nil && !errors.Is(err, errDeviceLost) {
-				err = fmt.Errorf("%w; then %w", err, again)
-			}
+			err = failing(err, &n.undo)
 		}
 	}()
 	steps := []func() error{
@@ -206,6 +212,15 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		}
 	}
 	return n, nil
+}
+
+// failing takes back what was done because of err, and returns that with what went
+// wrong then.
+func failing(err error, u *undo) error {
+	if again := u.run(); again != nil && !errors.Is(err, errDeviceLost) {
+		return fmt.Errorf("%w; then %w", err, again)
+	}
+	return err
 }
 
 // close stops the channels and takes everything back.
@@ -348,6 +363,8 @@ func (n *nic) choose(o openOptions) error {
 		}
 		w.rxStriding, w.rxCompress = flags.rxStriding, flags.rxCompress
 	}
+	flags.rxStriding, flags.rxCompress = w.rxStriding, w.rxCompress
+	n.rxMini = w.rxMini
 	if n.params, err = chooseParams(n.caps, w, o.cpus, n.dev.vectors(), mtu); err != nil {
 		return err
 	}
@@ -355,7 +372,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
-	if err = checkRules(o.rules, n.caps, n.params.queues, 0); err != nil {
+	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.upper()); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
@@ -368,11 +385,14 @@ func (n *nic) choose(o openOptions) error {
 
 // newUAR takes a page of doorbell registers. Every event queue and every channel
 // has its own, so that no two threads store to one register.
-func (n *nic) newUAR() (page uint32, regs []byte, err error) {
+func (n *nic) newUAR() (page uint32, regs []byte, err error) { return n.newUARIn(&n.undo) }
+
+// newUARIn is newUAR with a list of its own for what takes it back.
+func (n *nic) newUARIn(u *undo) (page uint32, regs []byte, err error) {
 	if page, err = n.fw.alloc(opAllocUAR); err != nil {
 		return 0, nil, err
 	}
-	n.undo.add("UAR", func() error { return n.fw.destroy(opDeallocUAR, page) })
+	u.add("UAR", func() error { return n.fw.destroy(opDeallocUAR, page) })
 	bar := n.dev.bar0()
 	at := int(page) * uarPageSize
 	if at+uarPageSize > len(bar) {
@@ -506,64 +526,80 @@ func (n *nic) newChannel(i int) (*channel, error) {
 		return nil, err
 	}
 	n.undo.add("interrupt", c.vec.close)
-	if err := n.newRX(c); err != nil {
+	if c.pool, err = newPagePool(n.mem, n.index*maxQueues+i, n.params.poolPages(n.caps)); err != nil {
+		return nil, err
+	}
+	n.undo.add("receive pages", func() error { c.pool.close(n.mem); return nil })
+	n.undo.add("control send queue", c.icoUndo.run)
+	n.undo.add("receive queue", c.takeBackRX)
+	if c.rx, err = n.newRX(c, &n.params); err != nil {
+		return nil, err
+	}
+	if err = n.readyRX(c.rx); err != nil {
 		return nil, err
 	}
 	if err := n.newTX(c); err != nil {
 		return nil, err
 	}
-	c.adapt.worker, c.adapt.cqn = &n.moder, c.rx.cq.n
+	c.adapt.worker = &n.moder
+	c.adapt.cqn.Store(c.rx.cq.n)
 	c.adapt.want.Store(adaptiveMode(n.params.adaptive, n.params.flags.rxCQEModer))
-	c.cqs = []*compQueue{c.rx.cq, c.tx.cq}
-	if c.ico != nil {
-		c.cqs = append(c.cqs, c.ico.cq)
+	c.cqs = append(c.cqs, c.rx.cq, c.tx.cq)
+	if n.params.xsk && i < n.params.queues {
+		if err := n.newXSK(c); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }
 
-// newCQ makes a completion queue of 2^log entries on channel c.
-func (n *nic) newCQ(c *channel, log uint8) (*compQueue, error) {
-	return n.createCQ(c, cqConfig{logSize: log})
-}
-
 // createCQ makes a completion queue on channel c as f says.
 func (n *nic) createCQ(c *channel, f cqConfig) (*compQueue, error) {
+	return n.createCQIn(c, f, &n.undo)
+}
+
+// createCQIn is createCQ with a list of its own for what takes it back.
+func (n *nic) createCQIn(c *channel, f cqConfig, u *undo) (*compQueue, error) {
 	q, err := newCompQueue(n.mem, f.logSize, c.uar)
 	if err != nil {
 		return nil, err
 	}
-	n.undo.add("completion ring", func() error { q.free(n.mem); return nil })
+	u.add("completion ring", func() error { q.free(n.mem); return nil })
 	f.uar, f.eqn, f.record, f.pages = c.uarPage, c.eq.n, q.rec.mem.iova, q.buf.pages()
 	if q.n, err = n.fw.createCQ(f); err != nil {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
-	n.undo.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
+	u.add("completion queue", func() error { return n.fw.destroy(opDestroyCQ, q.n) })
 	return q, nil
 }
 
-// newRX makes channel c's receive queue, posts its buffers and readies it.
-func (n *nic) newRX(c *channel) error {
-	p := &n.params
-	cq, err := n.createCQ(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini,
-		moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
+// newRX makes a receive queue for channel c of the kind and sizes in p, in the
+// reset state and with nothing posted. Its last undo step destroys the queue, those
+// before what it was made of; until then they stand in the channel's list, also
+// when it fails.
+func (n *nic) newRX(c *channel, p *params) (*recvQueue, error) {
+	u := &undo{}
+	c.made = append(c.made, u)
+	cq, err := n.createCQIn(c, cqConfig{logSize: p.logRxCQ, compress: p.rxCompress, mini: p.rxMini,
+		moder: p.moder[0], fromCQE: p.flags.rxCQEModer}, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	cfg := recvConfig{id: n.index*maxQueues + c.index, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
+	cfg := recvConfig{pool: c.pool, stats: &c.rxStats, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
 		mini: p.rxMini, strides: p.rxStrides}
 	if p.rxStrides.on() {
 		if err := n.newICO(c); err != nil {
-			return err
+			return nil, err
 		}
 		cfg.ico = c.ico
-		if cfg.pageKey, err = n.fw.createPageKey(n.pd, p.rxStrides.pages()<<p.logRQ); err != nil {
-			return fmt.Errorf("key of the receive pages: %w", err)
+		if cfg.pageKey, err = n.fw.createPageKey(n.pd, p.ringPages()); err != nil {
+			return nil, fmt.Errorf("key of the receive pages: %w", err)
 		}
-		n.undo.add("key of the receive pages", func() error { return n.fw.destroy(opDestroyMkey, cfg.pageKey>>8) })
+		u.add("key of the receive pages", func() error { return n.fw.destroy(opDestroyMkey, cfg.pageKey>>8) })
 	}
-	q, err := newRecvQueue(n.mem, cq, cfg, &n.undo)
+	q, err := newRecvQueue(n.mem, cq, cfg, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.rec.mem.iova, logStride: p.rxLayout.logStride, logSize: p.logRQ, pages: q.buf.pages()}
 	if p.rxStrides.on() {
@@ -571,11 +607,21 @@ func (n *nic) newRX(c *channel) error {
 	}
 	q.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
 	if err != nil {
-		return fmt.Errorf("receive queue: %w", err)
+		return nil, fmt.Errorf("receive queue: %w", err)
 	}
-	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
-	c.rx = q
-	return n.readyRX(q)
+	u.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.n) })
+	return q, nil
+}
+
+// takeBackRX takes back every receive queue that there is.
+func (c *channel) takeBackRX() (first error) {
+	for _, u := range c.made {
+		if err := u.run(); err != nil && first == nil {
+			first = err
+		}
+	}
+	c.made = nil
+	return first
 }
 
 // firstFill is how long the device may take to name a striding queue's first
@@ -597,17 +643,29 @@ func (n *nic) readyRX(q *recvQueue) error {
 	return nil
 }
 
-// newICO makes channel c's queue for internal control operations.
-func (n *nic) newICO(c *channel) error {
-	page, uar, err := n.newUAR()
+// newICO makes channel c's queue for internal control operations where there is
+// none. It stays until the channel's end, whoever uses it.
+func (n *nic) newICO(c *channel) (err error) {
+	if c.ico != nil {
+		return nil
+	}
+	u := &c.icoUndo
+	defer func() {
+		if err != nil {
+			if again := u.back(); again != nil {
+				err = fmt.Errorf("%w; then %w", err, again)
+			}
+		}
+	}()
+	page, uar, err := n.newUARIn(u)
 	if err != nil {
 		return err
 	}
-	cq, err := n.newCQ(c, logICO)
+	cq, err := n.createCQIn(c, cqConfig{logSize: logICO}, u)
 	if err != nil {
 		return err
 	}
-	q, err := newICOQueue(n.mem, cq, uar, &n.undo)
+	q, err := newICOQueue(n.mem, cq, uar, u)
 	if err != nil {
 		return err
 	}
@@ -618,25 +676,53 @@ func (n *nic) newICO(c *channel) error {
 	if err != nil {
 		return fmt.Errorf("control send queue: %w", err)
 	}
-	n.undo.add("control send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
+	u.add("control send queue", func() error { return n.fw.destroy(opDestroySQ, q.n) })
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
 		return fmt.Errorf("control send queue: %w", err)
 	}
-	c.ico = q
+	c.mail.post(c.vec, func() { c.ico, c.cqs = q, append(c.cqs, cq) })
 	return nil
 }
 
 // newTX makes channel c's own send queue.
 func (n *nic) newTX(c *channel) (err error) {
-	c.tx, err = n.newSQ(c, c.rx.pool, n.params.flags.skbTxMPWQE)
+	c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE)
 	return err
+}
+
+// newXSK makes channel c's queues for a socket. Nobody is attached and nothing is
+// posted: what is led there meets no buffer.
+func (n *nic) newXSK(c *channel) error {
+	p, q := &n.params, &xskQueue{id: pageRef(xskOwners+n.index*maxQueues+c.index) << 24}
+	cq, err := n.createCQ(c, cqConfig{logSize: p.logRQ, moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
+	if err != nil {
+		return err
+	}
+	if q.recv, err = newXSKRecv(n.mem, cq, p.logRQ, p.frame, n.lkey, &n.undo); err != nil {
+		return err
+	}
+	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
+	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
+	if err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	n.undo.add("receive queue", func() error { return n.fw.destroy(opDestroyRQ, q.recv.n) })
+	if err := n.fw.modifyRQ(q.recv.n, queueReset, queueReady); err != nil {
+		return fmt.Errorf("receive queue for a socket: %w", err)
+	}
+	if q.tx, err = n.newSQ(c, &pagePool{}, p.flags.xdpTxMPWQE); err != nil {
+		return err
+	}
+	c.xsk, c.xskTo = q, n
+	c.cqs = append(c.cqs, cq, q.tx.cq)
+	return nil
 }
 
 // newForward gives channel c a send queue on another NIC, for what c receives.
 // It is c's goroutine that owns it.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
-	c.forward, err = to.newSQ(to.channels[c.index], c.rx.pool, to.params.flags.xdpTxMPWQE)
+	c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE)
 	to.guests[c.index] = c.forward
 	return err
 }
@@ -679,14 +765,16 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 func (n *nic) createSteering(rules []rule) (err error) {
 	rqns := make([]uint32, len(n.channels))
 	for i, c := range n.channels {
-		rqns[i] = c.rx.n
+		if rqns[i] = c.rx.n; n.params.xskSpread && c.xsk != nil {
+			rqns[i] = c.xsk.recv.n
+		}
 	}
 	to := spreadTo{td: n.td, rqns: rqns[:n.params.queues], rqtSize: n.params.rqt}
 	if n.params.trap {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
 	}
 	c := n.channels[0]
-	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, td: n.td, tsFormat: n.caps.rqTime}
+	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
 	if !n.params.promisc && !n.caps.steerDrops && n.port.owner {
 		if to.missed, err = place.newSink(&n.undo); err != nil {
 			return fmt.Errorf("queue of what is not for us: %w", err)
@@ -695,9 +783,18 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
 		return err
 	}
-	n.rules = newRuleTable(n.steering, n.caps, to, place)
+	n.rules = newRuleTable(n.steering, n.caps, n.td, n.queueOf, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
+}
+
+// queueOf is the receive queue behind a queue's number as users count: the regular
+// ones, which may have been replaced since they were opened, then the upper ones.
+func (n *nic) queueOf(queue int) uint32 {
+	if queue < n.params.queues {
+		return n.channels[queue].rx.n
+	}
+	return n.channels[queue-n.params.queues].xsk.recv.n
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.
@@ -738,90 +835,12 @@ func (n *nic) readLink() error {
 	}
 }
 
-// Settings that a channel takes over between two bursts.
-const (
-	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
-	wantXDP                    // and on its queue on another NIC
-	wantNoComplete             // no checksum verdict "complete"
-)
-
-// applyFlags tells every channel the flags that can change while it runs.
-func (n *nic) applyFlags() {
-	want := uint32(0)
-	if n.params.flags.skbTxMPWQE {
-		want |= wantSKB
-	}
-	if n.params.flags.xdpTxMPWQE {
-		want |= wantXDP
-	}
-	if n.params.flags.rxNoCsumComplete {
-		want |= wantNoComplete
-	}
-	for _, c := range n.channels {
-		c.want.Store(want)
-	}
-}
-
-// takeOver applies settings; the channel's goroutine calls it, or newChannel.
-func (c *channel) takeOver(want uint32) {
-	c.have = want
-	c.tx.sessions(want&wantSKB != 0)
-	if c.forward != nil {
-		c.forward.sessions(want&wantXDP != 0)
-	}
-	if c.xdp != nil {
-		c.xdp.sessions(want&wantXDP != 0)
-	}
-}
-
 // ringMemory is what the receive rings' buffers take together, in bytes.
 func (n *nic) ringMemory() (sum int) {
 	for _, c := range n.channels {
 		sum += c.rx.ringMemory()
 	}
 	return sum
-}
-
-// start gives every channel its handler and its goroutine. stop ends them.
-func (n *nic) start(handlers []handler, busy bool, cpus []int) {
-	n.applyFlags()
-	for i, c := range n.channels {
-		c.setHandler(handlers[i])
-		c.busy, c.cpu = busy, -1
-		if i < len(cpus) {
-			c.cpu = cpus[i]
-		}
-		c.done = make(chan struct{})
-		c.mail.open()
-		go func() {
-			defer close(c.done)
-			c.run(c)
-		}()
-	}
-	n.undo.add("channels", func() error { n.stop(); return nil })
-}
-
-// setHandler gives a channel that does not run its work.
-func (c *channel) setHandler(h handler) {
-	c.handler = h
-	_, c.drops = h.(dropHandler)
-	c.direct, _ = h.(directHandler)
-}
-
-// stop ends the channels' goroutines after a last look at their queues.
-func (n *nic) stop() {
-	for _, c := range n.channels {
-		c.vec.halt()
-	}
-	for _, c := range n.channels {
-		<-c.done
-	}
-	for _, c := range n.channels { // what others sent to one that had stopped already
-		for c.visited() {
-			c.turn(c)
-		}
-		poller(c).idle()
-	}
 }
 
 // notify tells an operator, who may not listen.

@@ -18,6 +18,7 @@ import (
 
 // options are the flags as parsed.
 type options struct {
+	xskOptions
 	list, bind, emulate, showVersion bool
 	pci, profile, wire, mode         string
 	write, logForm, serve            string
@@ -33,6 +34,8 @@ type options struct {
 	toggleName                       string
 	togglePeriod                     time.Duration
 	snaplen, flows, size             int
+	read, offloadList                string
+	offloads                         offloadSet
 	addresses                        string
 	xdp, bpf, datapath               string
 	filter                           []bpfInsn // of -bpf
@@ -56,9 +59,10 @@ var flagGroups = []flagGroup{
 	{"Choose a device", "mlx5d -bind -pci 0000:03:00.0", []string{"list", "pci", "bind"}},
 	{"Run without hardware", "mlx5d -emulate -profile cx5 -wire replay:traffic.pcap", []string{"emulate", "profile", "wire"}},
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
-	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size"}},
+	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size", "r", "offload"}},
 	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' -rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
 	{"Programs in front of the handler (XDP)", "mlx5d -emulate -bpf <(tcpdump -ddd 'udp port 53')", []string{"xdp", "bpf", "datapath"}},
+	{"Give queues to other processes, without a copy", "mlx5d -attach xsk.sock -mode rxdrop -queue 2", xskFlagNames},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
 	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
@@ -90,7 +94,7 @@ const (
 	datapathXDP   = "xdp" // programs and the XDP send queues
 )
 
-var datapaths = []string{datapathPlain, datapathXDP}
+var datapaths = []string{datapathPlain, datapathXDP, datapathXSK}
 
 // programs reports whether programs will see frames.
 func (o *options) programs() bool { return o.xdp != "" || o.bpf != "" || o.datapath == datapathXDP }
@@ -149,6 +153,8 @@ func newFlags(o *options) *flag.FlagSet {
 	f.StringVar(&o.mode, "mode", "inspect", "what to do with packets: "+strings.Join(modeNames(), ", "))
 	f.StringVar(&o.addresses, "addr", "", "in mode echo, answer ARP, ping and neighbour discovery for `IP[,IP]`")
 	f.IntVar(&o.size, "size", 60, "in mode txonly, frames of `BYTES` without FCS")
+	f.StringVar(&o.read, "r", "", "in mode txonly, send the frames of `FILE` (pcap or pcapng) in order, again and again; with several queues each sends a share")
+	f.StringVar(&o.offloadList, "offload", "", "with -r, let the device do `LIST`: csum fills in checksums, vlan inserts the outer tag, tso cuts TCP frames longer than the MTU")
 	f.DurationVar(&o.duration, "duration", 0, "stop after this `TIME`, such as 10s; 0 is not at all")
 	f.Uint64Var(&o.count, "count", 0, "stop after `N` packets; 0 is not at all")
 	f.BoolVar(&o.asJSON, "json", false, "print the summary as one JSON object")
@@ -177,6 +183,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.StringVar(&o.xdp, "xdp", "", "run a `PROGRAM` on every frame before it is a packet: drop, pass, tx (send it back, addresses swapped) or redirect:QUEUE (to that queue's handler)")
 	f.StringVar(&o.bpf, "bpf", "", "drop frames that the filter in `FILE` does not keep; tcpdump -ddd EXPRESSION prints such a file")
 	f.StringVar(&o.datapath, "datapath", datapathPlain, "how modes rxdrop, txonly and l2fwd work: `PATH` is "+strings.Join(datapaths, ", "))
+	o.xskOptions.addFlags(f)
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -233,6 +240,8 @@ func (o *options) check(rest []string) error {
 		return wishf("-snaplen and -flows cannot be negative")
 	case o.list || o.showVersion || o.serve != "" || o.bench != "":
 		return nil
+	case o.attach != "":
+		return o.xskOptions.check(o.mode, o.datapath)
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
 	case o.bind && o.pci == "":
@@ -243,6 +252,10 @@ func (o *options) check(rest []string) error {
 		return wishf("-mode echo needs -addr IP[,IP]: the addresses to answer for")
 	case o.write != "" && o.mode != modeInspect:
 		return wishf("-w writes what mode inspect receives, not mode %s", o.mode)
+	case o.read != "" && o.mode != modeSend:
+		return wishf("-r sends in mode txonly, not in mode %s", o.mode)
+	case o.offloadList != "" && o.read == "":
+		return wishf("-offload needs -r FILE: the frames to do it to")
 	case o.write == "-" && o.asJSON:
 		return wishf("-w - and -json both want standard output")
 	}
@@ -252,6 +265,9 @@ func (o *options) check(rest []string) error {
 // parseLists reads the flags whose values have a form of their own.
 func (o *options) parseLists() (err error) {
 	if o.flagWishes, err = parsePrivFlags(o.privFlags); err != nil {
+		return err
+	}
+	if o.offloads, err = parseOffloads(o.offloadList); err != nil {
 		return err
 	}
 	if o.coalesce, err = parseCoalesce(o.coalesceList); err != nil {
@@ -266,6 +282,9 @@ func (o *options) parseLists() (err error) {
 		if o.togglePeriod, err = time.ParseDuration(period); err != nil || o.togglePeriod <= 0 {
 			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
 		}
+	}
+	if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
+		return err
 	}
 	if !o.set["promisc"] {
 		o.promisc = o.mode == modeInspect

@@ -27,20 +27,14 @@ import (
 	"sync/atomic"
 )
 
-// pageRef names a page of a pool: the pool's number in the upper 8 bits, the
-// page in the lower 24. noPage belongs to nobody.
-type pageRef uint32
-
-const (
-	noPage   = ^pageRef(0)
-	pageMask = 1<<24 - 1
-	poolMax  = 1 << 20 // pages in a pool: offsets in it have 32 bits
-)
+// poolMax is the most pages of a pool: offsets in it have 32 bits.
+const poolMax = 1 << 20
 
 // noHold marks a place in a receive queue's map that has no page yet.
 const noHold = ^uint32(0)
 
-func (r pageRef) page() uint32 { return uint32(r & pageMask) }
+// xskOwners is the first owner number of UMEM frames; pools have those below.
+const xskOwners = 128
 
 // pageBias is what a page counts for its owner while it is lent to others: more
 // than can ever be lent at once.
@@ -261,6 +255,15 @@ func (p *pagePool) lendOwn(n uint32) pageRef {
 // returnAll ends what lendOwn began, for a run of fragments. Those of other
 // owners, and noPage, are left out; it returns how many these were.
 func (p *pagePool) returnAll(refs []pageRef) (left int) {
+	if wideLoops && len(refs) > 0 && p.free+len(refs) <= len(p.cache) {
+		done, freed, others := returnWide(&refs[0], len(refs), &p.own[0], uint32(len(p.own)), p.id, &p.cache[p.free])
+		p.free += freed
+		p.tally.cached += uint64(freed)
+		if left = others; done == len(refs) {
+			return left
+		}
+		refs = refs[done:]
+	}
 	own, cache, free, id := p.own, p.cache, p.free, uint32(p.id)
 	for _, r := range refs {
 		n := uint32(r) - id

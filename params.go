@@ -227,6 +227,8 @@ type wishes struct {
 	txInline   int  // bytes of frames to put into send WQEs; negative decides
 	strip      bool // strip VLAN tags on receive
 	trap       bool // a channel of its own for control traffic
+	xsk        bool // queues for a zero-copy socket beside every channel's
+	xskSpread  bool // and all traffic that no rule leads elsewhere goes to these
 
 	coalesce coalesceWish
 	adaptive bool // let the load choose the moderation of receive queues
@@ -248,6 +250,7 @@ type params struct {
 	rxWhy      string       // why a wished striding or compression is not there
 	rxCompress bool
 	rxMini     uint8 // what compressed completions carry (miniHash...)
+	logRing    uint8 // as wished, in frames
 	logRQ      uint8
 	logRxCQ    uint8
 	logSQ      uint8 // WQEBBs
@@ -258,10 +261,13 @@ type params struct {
 	groups     [][6]byte
 	strip      bool
 	trap       bool          // there is a channel for control traffic, behind the others
+	xsk        bool          // channels have queues for a socket, numbered from queues on
+	xskSpread  bool          // these are what is spread over
 	moder      [2]moderation // of receive and send completions
 	adaptive   bool          // receive moderation follows the load
 	minInline  uint8
-	txInline   int // longest frame that is put into a send WQE
+	txInline   int  // longest frame that is put into a send WQE
+	xdp        bool // programs see frames before they are packets: these must lie in one piece
 	flags      privFlags
 }
 
@@ -312,7 +318,7 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	if most < 1 {
 		return params{}, fmt.Errorf("the device offers %d interrupt vectors and %d event queues; one for control and one a queue are needed", vectors, c.maxEQs)
 	}
-	p := params{queues: w.queues, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
+	p := params{queues: w.queues, xdp: w.xdp, xsk: w.xsk || w.xskSpread, xskSpread: w.xskSpread, promisc: w.promisc, noAllMulti: w.noAllMulti, groups: w.groups, strip: w.strip, trap: w.trap, minInline: c.inlineMode, flags: defaultFlags(c)}
 	if p.trap {
 		most--
 	}
@@ -335,34 +341,67 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 	p.frame = p.mtu + etherHeader + vlanTag
 	p.txInline = chooseInline(w.txInline, p.queues)
 	p.rxLayout = chooseRxLayout(p.frame)
-	if p.logRQ, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
+	if p.logRing, err = chooseRing("-rx-ring", w.rxRing, c.logMaxWQ); err != nil {
 		return params{}, err
 	}
 	if p.logSQ, err = chooseRing("-tx-ring", w.txRing, c.logMaxWQ); err != nil {
 		return params{}, err
 	}
+	p.logTxCQ = p.logSQ
+	p.rqt = min(256, c.maxRQT)
+	return p, p.chooseRX(c, w.rxStriding, w.rxCompress, w.rxMini)
+}
+
+// chooseRX sizes the receive queues: striding or not, with compressed completions
+// or not. It may be called again for other wishes.
+func (p *params) chooseRX(c caps, striding, compress bool, mini uint8) error {
 	// One completion a receive WQE or stride and at most one a WQEBB: neither can
 	// overrun.
-	p.logRxCQ, p.logTxCQ = p.logRQ, p.logSQ
-	if w.rxStriding {
-		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRQ)
-		if w.xdp && p.rxStrides.on() && !p.rxStrides.linear {
-			p.rxStrides, p.logRQ, p.rxWhy = strideLayout{}, p.logRxCQ, "no stride holds a whole frame, which an XDP program needs"
+	p.rxStrides, p.rxWhy, p.rxMini = strideLayout{}, "", 0
+	p.logRQ, p.logRxCQ = p.logRing, p.logRing
+	if striding {
+		p.rxStrides, p.logRQ, p.rxWhy = chooseStrides(c, p.frame, p.logRing)
+		if p.xdp && p.rxStrides.on() && !p.rxStrides.linear {
+			p.rxStrides, p.logRQ, p.rxWhy = strideLayout{}, p.logRing, "no stride holds a whole frame, which an XDP program needs"
 		}
 		p.logRxCQ = p.logRQ + p.rxStrides.logStrides
 	}
-	p.rxCompress = w.rxCompress && c.compress
-	if w.rxCompress && !c.compress {
+	p.rxCompress = compress && c.compress
+	if compress && !c.compress {
 		p.rxWhy = strings.TrimPrefix(p.rxWhy+"; the device has no CQE compression", "; ")
 	}
 	if p.rxCompress {
-		p.rxMini = chooseMini(c, w.rxMini, p.rxStrides.on())
+		p.rxMini = chooseMini(c, mini, p.rxStrides.on())
 	}
 	if p.logRxCQ > c.logMaxCQ || p.logTxCQ > c.logMaxCQ {
-		return params{}, wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
+		return wishf("rings of %d and %d entries: the device's completion queues hold %d", 1<<p.logRQ, 1<<p.logSQ, 1<<c.logMaxCQ)
 	}
-	p.rqt = min(256, c.maxRQT)
-	return p, nil
+	return nil
+}
+
+// ringPages is how many pages a receive queue of these sizes holds.
+func (p *params) ringPages() int {
+	if p.rxStrides.on() {
+		return p.rxStrides.pages() << p.logRQ
+	}
+	bytes := 0
+	for _, n := range p.rxLayout.size[:p.rxLayout.frags] {
+		bytes += n
+	}
+	return bytes << p.logRQ / pageSize
+}
+
+// poolPages is the most that a channel's pages may become: those of its receive
+// queue, of whichever kind it is or may turn into, and what consumers may hold
+// while the ring stays full. At least half as many again: so much of a new ring
+// can be filled while the old one still has its pages.
+func (p params) poolPages(c caps) int {
+	other := p
+	ring := p.ringPages()
+	if other.chooseRX(c, !p.rxStrides.on(), false, 0) == nil {
+		ring = max(ring, other.ringPages())
+	}
+	return ring + max(ring/2, min(3*ring, 1536))
 }
 
 // channels is how many channels there are, the one for control traffic included.
@@ -371,6 +410,15 @@ func (p *params) channels() int {
 		return p.queues + 1
 	}
 	return p.queues
+}
+
+// upper is how many queues of zero-copy sockets there are, numbered behind the
+// regular ones.
+func (p *params) upper() int {
+	if p.xsk {
+		return p.queues
+	}
+	return 0
 }
 
 // trapLevels is the deepest level of the flow tables when control traffic is set

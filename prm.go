@@ -426,6 +426,18 @@ var (
 	createRQTInCtx = area{0x20, 240} // rqt_context
 )
 
+// modify_rqt_in
+var (
+	modifyRQTInRqtn = field{0x08, 23, 0} // rqtn
+	modifyRQTInMask = area{0x10, 8}      // bitmask
+	modifyRQTInCtx  = area{0x20, 240}    // ctx
+)
+
+// rqt_bitmask
+var (
+	rqtMaskList = field{0x04, 0, 0} // rqn_list
+)
+
 // rqtc
 var (
 	rqtcMaxSize    = field{0x14, 15, 0} // rqt_max_size
@@ -441,9 +453,9 @@ var (
 // tirc
 var (
 	tircDispType      = field{0x04, 31, 28} // disp_type
-	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
 	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
 	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
+	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
 	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
 	tircTd            = field{0x24, 23, 0}  // transport_domain
 	tircKey           = area{0x28, 40}      // rx_hash_toeplitz_key
@@ -1004,6 +1016,11 @@ const (
 	csumL3      = 0x40
 	csumL4      = 0x80
 	insertVLAN  = 0x8000
+
+	swpInnerIPv6 = 0x01 // software parser: what the headers at its offsets are
+	swpInnerUDP  = 0x02
+	swpOuterIPv6 = 0x10
+	swpOuterUDP  = 0x20
 )
 
 // CQE opcodes (chapter Completion Queues).

@@ -18,7 +18,7 @@ package main
 
 import (
 	"fmt"
-	"slices"
+	"sync/atomic"
 )
 
 // ruleTable is the rules in force. One goroutine uses it at a time.
@@ -28,33 +28,30 @@ type ruleTable struct {
 	counts  bool // the device counts by rule
 	setRoot bool
 	log     uint8 // of the table's entries
-	to      spreadTo
+	td      uint32
+	rqn     func(queue int) uint32 // the receive queue behind a queue's number
 	place   sinkPlace
 
 	rules   []rule
-	first   uint32 // the table that packets meet first
-	isRoot  bool   // it is the root
-	targets map[int]target
-	drops   ruleDrops
-	undo    undo // of the table in force
-	lasting undo // of what stays when rules change: targets, counter
+	first   uint32                    // the table that packets meet first
+	isRoot  bool                      // it is the root
+	targets map[int]uint32            // TIRs in front of single queues
+	drops   atomic.Pointer[ruleDrops] // nil until a rule drops; whoever shows counters reads it
+	undo    undo                      // of the table in force
+	lasting undo                      // of what stays when rules change: targets, counter
 }
-
-// target is a way to one queue: a TIR and a table of one entry, which can be made
-// to name another receive queue while packets flow.
-type target struct{ rqt, tir uint32 }
 
 // ruleDrops is what counts packets that rules drop: a flow counter, or where the
 // device has none a sink. It is made with the first rule that drops.
 type ruleDrops struct {
-	on      bool
 	counter uint32
 	sink    *sink
+	tir     uint32 // leads to the sink
 }
 
-func newRuleTable(s *steering, c caps, to spreadTo, place sinkPlace) *ruleTable {
+func newRuleTable(s *steering, c caps, td uint32, rqn func(int) uint32, place sinkPlace) *ruleTable {
 	return &ruleTable{s: s, byVer: c.outerVer, counts: c.flowCounts, setRoot: c.setRoot, log: min(logCeil(maxRules), c.logTable),
-		to: to, place: place, first: s.filter, targets: map[int]target{}}
+		td: td, rqn: rqn, place: place, first: s.filter, targets: map[int]uint32{}}
 }
 
 // set puts rules in force instead of those there were. They have been checked
@@ -113,9 +110,10 @@ func (t *ruleTable) close() (first error) {
 }
 
 // build makes a table of rules.
-func (t *ruleTable) build(rules []rule, u *undo) (table uint32, err error) {
+func (t *ruleTable) build(rules []rule, u *undo) (uint32, error) {
 	fw := t.s.fw
-	if table, err = fw.createFlowTable(rulesLevel, t.log, t.s.filter); err != nil {
+	table, err := fw.createFlowTable(rulesLevel, t.log, t.s.filter)
+	if err != nil {
 		return 0, err
 	}
 	u.add("table of rules", func() error { return fw.destroyFlowTable(table) })
@@ -143,58 +141,56 @@ func (t *ruleTable) add(table, group uint32, r rule, u *undo) error {
 		if err != nil {
 			return err
 		}
-		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, to.tir, u)
+		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, to, u)
 	}
-	if err := t.countDrops(); err != nil {
+	d, err := t.countDrops()
+	if err != nil {
 		return err
 	}
-	if t.drops.sink != nil {
-		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, t.drops.sink.tir, u)
+	if d.sink != nil {
+		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, d.tir, u)
 	}
-	if err := t.s.fw.setDropEntry(table, group, uint32(r.loc), value, t.drops.counter); err != nil {
+	if err := t.s.fw.setDropEntry(table, group, uint32(r.loc), value, d.counter); err != nil {
 		return err
 	}
 	u.add("rule", func() error { return t.s.fw.deleteFlowEntry(table, uint32(r.loc)) })
 	return nil
 }
 
-// target finds or makes the way to a queue.
-func (t *ruleTable) target(queue int) (to target, err error) {
-	if to, ok := t.targets[queue]; ok {
-		return to, nil
+// target finds or makes the TIR in front of a queue. It stays when rules go: others
+// may lead there again.
+func (t *ruleTable) target(queue int) (uint32, error) {
+	if tir, ok := t.targets[queue]; ok {
+		return tir, nil
 	}
-	fw, rqn := t.s.fw, slices.Concat(t.to.rqns, t.to.upper)[queue]
-	if to.rqt, err = fw.createRQT([]uint32{rqn}); err != nil {
-		return to, fmt.Errorf("indirection table: %w", err)
+	tir, err := t.s.directTIR(t.td, t.rqn(queue), &t.lasting)
+	if err != nil {
+		return 0, fmt.Errorf("queue %d: %w", queue, err)
 	}
-	t.lasting.add("indirection table", func() error { return fw.destroy(opDestroyRQT, to.rqt) })
-	if to.tir, err = fw.createTIR(t.to.td, to.rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
-		return to, fmt.Errorf("TIR: %w", err)
-	}
-	t.lasting.add("TIR", func() error { return fw.destroy(opDestroyTIR, to.tir) })
-	t.targets[queue] = to
-	return to, nil
+	t.targets[queue] = tir
+	return tir, nil
 }
 
-// dropped is what counts packets that rules drop; it is not on where none does.
-func (t *ruleTable) dropped() ruleDrops { return t.drops }
-
-// countDrops makes what counts packets that rules drop, once.
-func (t *ruleTable) countDrops() (err error) {
-	d, fw := &t.drops, t.s.fw
-	switch {
-	case d.on:
-		return nil
-	case !t.counts:
-		if d.sink, err = t.place.newSink(&t.lasting); err != nil {
-			return fmt.Errorf("queue of what rules drop: %w", err)
-		}
-	default:
+// countDrops finds or makes what counts packets that rules drop.
+func (t *ruleTable) countDrops() (*ruleDrops, error) {
+	if d := t.drops.Load(); d != nil {
+		return d, nil
+	}
+	d, fw := &ruleDrops{}, t.s.fw
+	var err error
+	if t.counts {
 		if d.counter, err = fw.allocFlowCounter(); err != nil {
-			return fmt.Errorf("flow counter: %w", err)
+			return nil, fmt.Errorf("flow counter: %w", err)
 		}
 		t.lasting.add("flow counter", func() error { return fw.deallocFlowCounter(d.counter) })
+	} else {
+		if d.sink, err = t.place.newSink(&t.lasting); err == nil {
+			d.tir, err = t.s.directTIR(t.td, d.sink.rqn, &t.lasting)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("queue of what rules drop: %w", err)
+		}
 	}
-	d.on = true
-	return nil
+	t.drops.Store(d)
+	return d, nil
 }

@@ -76,7 +76,7 @@ type rxTally struct {
 
 // publish makes the tally visible to others.
 func (q *recvQueue) publish() {
-	t, s := &q.tally, &q.stats
+	t, s := &q.tally, q.stats
 	s.packets.add(t.packets)
 	s.bytes.add(t.bytes)
 	s.wqeErr.add(t.wqeErr)
@@ -94,7 +94,8 @@ func (q *recvQueue) publish() {
 
 // recvConfig is what a receive queue is made from.
 type recvConfig struct {
-	id      int      // number of its page pool
+	pool    *pagePool
+	stats   *rxStats
 	layout  rxLayout // of a legacy queue
 	log     uint8    // log2 of the WQEs
 	frame   int      // longest frame to let in, without FCS
@@ -107,48 +108,49 @@ type recvConfig struct {
 
 // recvQueue is one receive queue. One goroutine owns it.
 type recvQueue struct {
-	cq     *compQueue
-	n      uint32 // RQN
-	buf    dmaMem
-	segs   []seg // the ring: 1<<(logStride-4) segments a WQE
-	rec    record
-	lkey   uint32
-	layout rxLayout
-	mask   uint32
-	head   uint32   // WQEs handed out; owner
-	posted uint32   // WQEs given to the device; owner
-	frags  []rxFrag // of WQE i: from i*layout.frags on; fixed
-	held   []uint32 // page behind each place of the map, noHold before the first
-	starts []uint32 // offset in the pool where WQE i's frame begins
-	perWQE uint32   // segments a WQE
-	pages  uint32   // pages a bulk
-	limit  uint32   // longest frame to let in
-	pool   *pagePool
-	ring   *strideRing // of a striding queue, which has no use for what stands above
-	minis  miniCQEs
-	batch  [napiBudget]packet
-	failed bool     // an error completion was seen; the queue waits for recovery
-	cause  cqeError // of that
-	since  time.Time
-	short  bool      // the last fill wanted pages that were not there
-	lentAt uint32    // posted when a page was lent last
-	guest  *pagePool // of the packets that the handler has, which came in elsewhere; nil is ours
-	tally  rxTally
-	stats  rxStats
+	cq      *compQueue
+	n       uint32 // RQN
+	buf     dmaMem
+	segs    []seg // the ring: 1<<(logStride-4) segments a WQE
+	rec     record
+	lkey    uint32
+	layout  rxLayout
+	mask    uint32
+	head    uint32   // WQEs handed out; owner
+	posted  uint32   // WQEs given to the device; owner
+	frags   []rxFrag // of WQE i: from i*layout.frags on; fixed
+	held    []uint32 // page behind each place of the map, noHold before the first
+	starts  []uint32 // offset in the pool where WQE i's frame begins
+	perWQE  uint32   // segments a WQE
+	pages   uint32   // pages a bulk
+	limit   uint32   // longest frame to let in
+	pool    *pagePool
+	ring    *strideRing // of a striding queue, which has no use for what stands above
+	minis   miniCQEs
+	batch   [napiBudget]packet
+	failed  bool     // an error completion was seen; the queue waits for recovery
+	cause   cqeError // of that
+	since   time.Time
+	short   bool      // the last fill wanted pages that were not there
+	retired bool      // gets no more buffers
+	lentAt  uint32    // posted when a page was lent last
+	guest   *pagePool // of the packets that the handler has, which came in elsewhere; nil is ours
+	tally   rxTally
+	stats   *rxStats // of the channel: they outlive a queue that is replaced
+	undo    *undo    // takes the queue back
 }
 
 // newRecvQueue prepares memory for 2^log WQEs; nothing is posted yet.
 func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue, error) {
 	n := 1 << c.log
 	q := &recvQueue{cq: cq, layout: c.layout, lkey: c.lkey, mask: uint32(n - 1), perWQE: 1 << (c.layout.logStride - 4),
-		limit: uint32(c.frame), minis: miniCQEs{format: c.mini}}
-	size, total := n<<c.layout.logStride, 0
+		limit: uint32(c.frame), minis: miniCQEs{format: c.mini}, pool: c.pool, stats: c.stats, undo: u}
+	size := n << c.layout.logStride
 	if c.strides.on() {
-		size, total = n*strideWQESize, n*c.strides.pages()
+		size = n * strideWQESize
 	} else {
 		q.frags, q.pages = mapFragments(c.layout, n, c.frame)
-		total = int(q.pages) * (n / c.layout.bulk)
-		q.held, q.starts = make([]uint32, total), make([]uint32, n)
+		q.held, q.starts = make([]uint32, int(q.pages)*(n/c.layout.bulk)), make([]uint32, n)
 		for i := range q.held {
 			q.held[i] = noHold
 		}
@@ -162,20 +164,12 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 		return nil, fmt.Errorf("receive ring: %w", err)
 	}
 	u.add("doorbell record", func() error { mem.freeRecord(q.rec); return nil })
-	if q.pool, err = newPagePool(mem, c.id, total+sparePages(total)); err != nil {
-		return nil, err
-	}
-	u.add("receive pages", func() error { q.pool.close(mem); return nil })
 	q.segs = segments(q.buf)
 	if c.strides.on() {
 		q.ring = newStrideRing(c.strides, c.log, q.segs, c.pageKey, q.pool, c.ico)
 	}
 	return q, nil
 }
-
-// sparePages is how many pages a pool may grow to beyond the ring's: what
-// consumers may hold while the ring stays full. At least half as many again.
-func sparePages(ring int) int { return max(ring/2, min(3*ring, 1536)) }
 
 // mapFragments places the fragments of n WQEs in pages, half pages in pairs, and
 // returns the places and the pages of one bulk. Bulks share no page: an even
@@ -218,12 +212,17 @@ func mapFragments(l rxLayout, n, frame int) (frags []rxFrag, pages uint32) {
 
 const cacheLine = 64
 
+// pageMap is the pages behind the places of the ring.
+func (q *recvQueue) pageMap() []uint32 {
+	if q.ring != nil {
+		return q.ring.held
+	}
+	return q.held
+}
+
 // ringMemory is what the queue's buffers take, in bytes.
 func (q *recvQueue) ringMemory() int {
-	if q.ring != nil {
-		return len(q.ring.held) * pageSize
-	}
-	return len(q.held) * pageSize
+	return len(q.pageMap()) * pageSize
 }
 
 // refillChunk is how many WQEs are posted at once if the ring is long enough: two
@@ -232,8 +231,11 @@ const refillChunk = 64
 
 // fill posts what it can, a chunk at least; at start and after each poll.
 func (q *recvQueue) fill() {
-	if q.ring != nil {
+	switch {
+	case q.ring != nil:
 		q.fillStrides()
+		return
+	case q.retired:
 		return
 	}
 	size := q.mask + 1
@@ -287,6 +289,11 @@ func (q *recvQueue) tell(posted uint32) {
 }
 
 func (q *recvQueue) fillStrides() {
+	if q.retired {
+		q.ring.ico.complete()
+		q.ring.short = false
+		return
+	}
 	if q.ring.fill() {
 		q.tell(q.ring.posted)
 	}
@@ -304,6 +311,36 @@ func (q *recvQueue) waits() bool { return q.short || q.ring != nil && q.ring.wai
 // idle reports whether nothing is posted that was to be: the first UMRs of a
 // striding queue are under way.
 func (q *recvQueue) idle() bool { return q.ring != nil && q.ring.posted == 0 }
+
+// half reports whether at least half of the ring is posted.
+func (q *recvQueue) half() bool {
+	if r := q.ring; r != nil {
+		return r.posted-r.head >= (r.mask+1)/2
+	}
+	return q.posted-q.head >= (q.mask+1)/2
+}
+
+// visible reports whether there is a completion to take.
+func (q *recvQueue) visible() bool {
+	if q.minis.left() > 0 {
+		return true
+	}
+	e, _ := q.cq.peek(q.cq.ci)
+	return e != nil
+}
+
+// vacate gives the pages of a queue back that the device does not know any more,
+// and makes its counts visible.
+func (q *recvQueue) vacate() {
+	held := q.pageMap()
+	for i, n := range held {
+		if n != noHold {
+			q.pool.giveBack(n)
+			held[i] = noHold
+		}
+	}
+	q.publish()
+}
 
 // debugPosts, set at build time (-ldflags '-X main.debugPosts=on') or by tests,
 // has every post checked against the sharing rule.

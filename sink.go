@@ -12,7 +12,7 @@ import "fmt"
 
 // sink is such a queue.
 type sink struct {
-	tir      uint32 // leads here
+	rqn      uint32
 	counters uint32 // Q counter set
 }
 
@@ -24,7 +24,6 @@ type sinkPlace struct {
 	eqn      uint32
 	uar      []byte
 	uarPage  uint32
-	td       uint32
 	tsFormat uint8
 }
 
@@ -48,19 +47,14 @@ func (p sinkPlace) newSink(u *undo) (*sink, error) {
 		return nil, fmt.Errorf("completion queue: %w", err)
 	}
 	u.add("completion queue", func() error { return fw.destroy(opDestroyCQ, cq.n) })
-	rqn, err := p.newRQ(cq.n, s.counters, u)
-	if err != nil {
+	if s.rqn, err = p.newRQ(cq.n, s.counters, u); err != nil {
 		return nil, err
 	}
-	if s.tir, err = fw.createDirectTIR(p.td, rqn); err != nil {
-		return nil, fmt.Errorf("TIR: %w", err)
-	}
-	u.add("TIR", func() error { return fw.destroy(opDestroyTIR, s.tir) })
 	return s, nil
 }
 
 // newRQ makes the receive queue. Without a buffer it needs no protection domain.
-func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (rqn uint32, err error) {
+func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (uint32, error) {
 	const logStride = 4 // a WQE of one segment
 	ring, err := p.mem.alloc(1 << (logStride + logSink))
 	if err != nil {
@@ -72,7 +66,7 @@ func (p sinkPlace) newRQ(cqn, counters uint32, u *undo) (rqn uint32, err error) 
 		return 0, fmt.Errorf("receive ring: %w", err)
 	}
 	u.add("doorbell record", func() error { p.mem.freeRecord(rec); return nil })
-	rqn, err = p.fw.createRQ(rqConfig{cqn: cqn, counters: counters, tsFormat: p.tsFormat,
+	rqn, err := p.fw.createRQ(rqConfig{cqn: cqn, counters: counters, tsFormat: p.tsFormat,
 		wq: workQueue{kind: wqCyclic, record: rec.mem.iova, logStride: logStride, logSize: logSink, pages: ring.pages()}})
 	if err != nil {
 		return 0, fmt.Errorf("receive queue: %w", err)

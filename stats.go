@@ -27,29 +27,29 @@ type queueStat struct {
 
 // channelStats are the tables of what channels count, in the order of ethtool -S.
 // The counters of send queues stand apart (sendStats).
-var channelStats = [][]queueStat{queueStats, xdpQueueStats}
+var channelStats = [][]queueStat{queueStats, xdpQueueStats, xskQueueStats}
 
 var queueStats = []queueStat{
-	{"rx", "packets", func(c *channel) *counter { return &c.rx.stats.packets }, false},
-	{"rx", "bytes", func(c *channel) *counter { return &c.rx.stats.bytes }, false},
-	{"rx", "wqe_err", func(c *channel) *counter { return &c.rx.stats.wqeErr }, true},
-	{"rx", "oversize_pkts_sw_drop", func(c *channel) *counter { return &c.rx.stats.oversize }, true},
-	{"rx", "buff_alloc_err", func(c *channel) *counter { return &c.rx.stats.starved }, false},
-	{"rx", "recover", func(c *channel) *counter { return &c.rx.stats.recover }, false},
-	{"rx", "mpwqe_filler_cqes", func(c *channel) *counter { return &c.rx.stats.filler }, false},
-	{"rx", "cqe_compress_blks", func(c *channel) *counter { return &c.rx.stats.blocks }, false},
-	{"rx", "cqe_compress_pkts", func(c *channel) *counter { return &c.rx.stats.small }, false},
-	{"rx", "pp_alloc_fast", func(c *channel) *counter { return &c.rx.pool.stats.allocFast }, false},
-	{"rx", "pp_alloc_slow", func(c *channel) *counter { return &c.rx.pool.stats.allocSlow }, false},
-	{"rx", "pp_alloc_empty", func(c *channel) *counter { return &c.rx.pool.stats.allocEmpty }, false},
-	{"rx", "pp_alloc_refill", func(c *channel) *counter { return &c.rx.pool.stats.allocRefill }, false},
-	{"rx", "pp_alloc_waive", func(c *channel) *counter { return &c.rx.pool.stats.allocWaive }, false},
-	{"rx", "pp_recycle_cached", func(c *channel) *counter { return &c.rx.pool.stats.cached }, false},
-	{"rx", "pp_recycle_cache_full", func(c *channel) *counter { return &c.rx.pool.stats.cacheFull }, false},
-	{"rx", "pp_recycle_ring", func(c *channel) *counter { return &c.rx.pool.stats.ring }, false},
-	{"rx", "pp_recycle_ring_full", func(c *channel) *counter { return &c.rx.pool.stats.ringFull }, false},
-	{"rx", "pp_recycle_released_ref", func(c *channel) *counter { return &c.rx.pool.stats.releasedRefs }, false},
-	{"rx", "doorbells", func(c *channel) *counter { return &c.rx.stats.doorbells }, false},
+	{"rx", "packets", func(c *channel) *counter { return &c.rxStats.packets }, false},
+	{"rx", "bytes", func(c *channel) *counter { return &c.rxStats.bytes }, false},
+	{"rx", "wqe_err", func(c *channel) *counter { return &c.rxStats.wqeErr }, true},
+	{"rx", "oversize_pkts_sw_drop", func(c *channel) *counter { return &c.rxStats.oversize }, true},
+	{"rx", "buff_alloc_err", func(c *channel) *counter { return &c.rxStats.starved }, false},
+	{"rx", "recover", func(c *channel) *counter { return &c.rxStats.recover }, false},
+	{"rx", "mpwqe_filler_cqes", func(c *channel) *counter { return &c.rxStats.filler }, false},
+	{"rx", "cqe_compress_blks", func(c *channel) *counter { return &c.rxStats.blocks }, false},
+	{"rx", "cqe_compress_pkts", func(c *channel) *counter { return &c.rxStats.small }, false},
+	{"rx", "pp_alloc_fast", func(c *channel) *counter { return &c.pool.stats.allocFast }, false},
+	{"rx", "pp_alloc_slow", func(c *channel) *counter { return &c.pool.stats.allocSlow }, false},
+	{"rx", "pp_alloc_empty", func(c *channel) *counter { return &c.pool.stats.allocEmpty }, false},
+	{"rx", "pp_alloc_refill", func(c *channel) *counter { return &c.pool.stats.allocRefill }, false},
+	{"rx", "pp_alloc_waive", func(c *channel) *counter { return &c.pool.stats.allocWaive }, false},
+	{"rx", "pp_recycle_cached", func(c *channel) *counter { return &c.pool.stats.cached }, false},
+	{"rx", "pp_recycle_cache_full", func(c *channel) *counter { return &c.pool.stats.cacheFull }, false},
+	{"rx", "pp_recycle_ring", func(c *channel) *counter { return &c.pool.stats.ring }, false},
+	{"rx", "pp_recycle_ring_full", func(c *channel) *counter { return &c.pool.stats.ringFull }, false},
+	{"rx", "pp_recycle_released_ref", func(c *channel) *counter { return &c.pool.stats.releasedRefs }, false},
+	{"rx", "doorbells", func(c *channel) *counter { return &c.rxStats.doorbells }, false},
 	{"rx", "csum_unnecessary", func(c *channel) *counter { return &c.csum[csumUnnecessary] }, false},
 	{"rx", "csum_complete", func(c *channel) *counter { return &c.csum[csumComplete] }, false},
 	{"rx", "csum_none", func(c *channel) *counter { return &c.csum[csumNone] }, false},
@@ -80,6 +80,50 @@ func ofRedirects(get func(*txStats) *counter) func(*channel) *counter {
 		}
 		return nil
 	}
+}
+
+// ofSocket and ofSocketSends are counters of a channel's socket queues.
+func ofSocket(get func(*xskStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.stats)
+	}
+}
+
+func ofSocketSends(get func(*txStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.tx.stats)
+	}
+}
+
+// xskQueueStats are what zero-copy sockets count, by mlx5e's names and, behind
+// those, by AF_XDP's. They go on over detach and attach.
+var xskQueueStats = []queueStat{
+	{"rx", "xsk_packets", ofSocket(func(s *xskStats) *counter { return &s.packets }), false},
+	{"rx", "xsk_bytes", ofSocket(func(s *xskStats) *counter { return &s.bytes }), false},
+	{"rx", "xsk_xdp_drop", ofSocket(func(s *xskStats) *counter { return &s.drop }), true},
+	{"rx", "xsk_xdp_redirect", ofSocket(func(s *xskStats) *counter { return &s.redirect }), false},
+	{"rx", "xsk_wqe_err", ofSocket(func(s *xskStats) *counter { return &s.wqeErr }), true},
+	{"rx", "xsk_oversize_pkts_sw_drop", ofSocket(func(s *xskStats) *counter { return &s.oversize }), true},
+	{"rx", "xsk_buff_alloc_err", ofSocket(func(s *xskStats) *counter { return &s.allocErr }), false},
+	{"rx", "xsk_ring_full", ofSocket(func(s *xskStats) *counter { return &s.ringFull }), true},
+	{"rx", "xsk_detach_drop", ofSocket(func(s *xskStats) *counter { return &s.flushed }), true},
+	{"rx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badFill }), false},
+	{"rx", "xsk_recover", ofSocket(func(s *xskStats) *counter { return &s.recover }), false},
+	{"rx", "xsk_wakeups", ofSocket(func(s *xskStats) *counter { return &s.wakes }), false},
+	{"tx", "xsk_xmit", ofSocketSends(func(s *txStats) *counter { return &s.packets }), false},
+	{"tx", "xsk_mpwqe", ofSocketSends(func(s *txStats) *counter { return &s.blocks }), false},
+	{"tx", "xsk_inlnw", ofSocketSends(func(s *txStats) *counter { return &s.inlined }), false},
+	{"tx", "xsk_full", ofSocket(func(s *xskStats) *counter { return &s.full }), false},
+	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xsk_cqes", ofSocketSends(func(s *txStats) *counter { return &s.cqes }), false},
+	{"tx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badDescs }), false},
+	{"tx", "xsk_ring_empty_descs", ofSocket(func(s *xskStats) *counter { return &s.txEmpty }), false},
 }
 
 // xdpQueueStats are what programs and their send queues count. A frame that was
@@ -266,10 +310,11 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	if s := n.steering.missed; s != nil {
 		q[statMissSink] = r.missedBy(statMissSink, s.counters)
 	}
-	switch d := n.rules.dropped(); {
+	switch d := n.rules.drops.Load(); {
+	case d == nil:
 	case d.sink != nil:
 		q[statRuleDrops] = r.missedBy(statRuleDrops, d.sink.counters)
-	case d.on:
+	default:
 		q[statRuleDrops] = func() ([]byte, error) {
 			v, err := n.fw.queryFlowCounter(d.counter)
 			return putBE64Slice(v), err

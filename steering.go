@@ -24,6 +24,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 )
 
 const (
@@ -151,7 +152,15 @@ type steering struct {
 	first  uint32    // where the filter leads: the trap table or the spread table
 	groups [3]uint32 // of the filter: address, multicast bit, all
 	mac    [6]byte
-	missed *sink // takes what the filter does not let through; nil where the device counts that
+	tables []*queueTable // every way to a receive queue goes through one of them
+	missed *sink         // takes what the filter does not let through; nil where the device counts that
+	lost   uint32        // TIR that leads there
+}
+
+// queueTable is an indirection table and what stands in it now.
+type queueTable struct {
+	n    uint32 // RQTN
+	rqns []uint32
 }
 
 // Entries of the filter table.
@@ -172,7 +181,6 @@ const (
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
-	upper   []uint32 // further queues, numbered behind those: only rules lead there
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32
@@ -211,24 +219,27 @@ func queueSpread(rqns []uint32, n int) []uint32 {
 // (ruletable.go).
 func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steering, error) {
 	s := &steering{fw: fw, mac: mac, missed: to.missed}
-	rqt, err := fw.createRQT(queueSpread(to.rqns, to.rqtSize))
+	rqt, err := s.addTable(queueSpread(to.rqns, to.rqtSize), u)
 	if err != nil {
-		return nil, fmt.Errorf("indirection table: %w", err)
+		return nil, err
 	}
-	u.add("indirection table", func() error { return fw.destroy(opDestroyRQT, rqt) })
 	if s.spread, err = fw.createFlowTable(spreadLevel, spreadLog, 0); err != nil {
 		return nil, fmt.Errorf("spread table: %w", err)
 	}
 	u.add("spread table", func() error { return fw.destroyFlowTable(s.spread) })
 	trap := noTIR
 	if to.trap {
-		if trap, err = fw.createDirectTIR(to.td, to.trapRQ); err != nil {
-			return nil, fmt.Errorf("TIR for control traffic: %w", err)
+		if trap, err = s.directTIR(to.td, to.trapRQ, u); err != nil {
+			return nil, fmt.Errorf("control traffic: %w", err)
 		}
-		u.add("TIR", func() error { return fw.destroy(opDestroyTIR, trap) })
 	}
 	if err := s.addClasses(c, to.td, rqt, trap, u); err != nil {
 		return nil, err
+	}
+	if to.missed != nil {
+		if s.lost, err = s.directTIR(to.td, to.missed.rqn, u); err != nil {
+			return nil, fmt.Errorf("what is not for us: %w", err)
+		}
 	}
 	s.first = s.spread
 	if to.trap {
@@ -244,6 +255,68 @@ func newSteering(fw firmware, c caps, to spreadTo, mac [6]byte, u *undo) (*steer
 		return nil, err
 	}
 	return s, nil
+}
+
+// addTable makes an indirection table.
+func (s *steering) addTable(rqns []uint32, u *undo) (rqt uint32, err error) {
+	if rqt, err = s.fw.createRQT(rqns); err != nil {
+		return 0, fmt.Errorf("indirection table: %w", err)
+	}
+	s.tables = append(s.tables, &queueTable{rqt, rqns})
+	u.add("indirection table", func() error {
+		s.tables = slices.DeleteFunc(s.tables, func(t *queueTable) bool { return t.n == rqt })
+		return s.fw.destroy(opDestroyRQT, rqt)
+	})
+	return rqt, nil
+}
+
+// directTIR makes a TIR in front of one receive queue, through a table of one
+// entry, so that redirect can lead it elsewhere.
+func (s *steering) directTIR(td, rqn uint32, u *undo) (tir uint32, err error) {
+	rqt, err := s.addTable([]uint32{rqn}, u)
+	if err != nil {
+		return 0, err
+	}
+	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
+		return 0, fmt.Errorf("TIR: %w", err)
+	}
+	u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
+	return tir, nil
+}
+
+// redirect leads every packet that goes to a receive queue that moves names to the
+// queue that it names for it. A table changes as a whole; when one cannot, those
+// before it have changed and those behind it have not.
+func (s *steering) redirect(moves map[uint32]uint32) error {
+	for _, t := range s.tables {
+		rqns, changed := make([]uint32, len(t.rqns)), false
+		for i, n := range t.rqns {
+			rqns[i] = n
+			if to, ok := moves[n]; ok {
+				rqns[i], changed = to, true
+			}
+		}
+		if !changed {
+			continue
+		}
+		if err := s.fw.modifyRQT(t.n, rqns); err != nil {
+			return fmt.Errorf("indirection table: %w", err)
+		}
+		t.rqns = rqns
+	}
+	return nil
+}
+
+// leadsTo reports whether packets go to a queue that moves leads to.
+func (s *steering) leadsTo(moves map[uint32]uint32) bool {
+	for _, to := range moves {
+		for _, t := range s.tables {
+			if slices.Contains(t.rqns, to) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // noTIR is where nothing is set apart.
@@ -395,7 +468,7 @@ func (s *steering) setFilter(promisc, allMulti bool, groups [][6]byte, u *undo) 
 	if promisc || s.missed == nil {
 		return nil
 	}
-	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.missed.tir, u); err != nil {
+	if err := s.addRule(s.filter, s.groups[2], filterAll, macMatch([6]byte{}), destTIR, s.lost, u); err != nil {
 		return fmt.Errorf("filter for the rest: %w", err)
 	}
 	return nil

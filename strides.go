@@ -21,6 +21,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // strideRing is the posted side of a striding queue. Its counters count WQEs and
@@ -78,6 +79,9 @@ func nextSeg(index uint16) seg { return seg{be64word(uint64(index) << 32), 0} }
 // reset starts anew after the device has let go of every WQE. What pages it knows
 // it still knows, and a UMR that is under way still completes.
 func (r *strideRing) reset() { r.head, r.stride, r.posted, r.mapped = 0, 0, 0, 0 }
+
+// underWay reports whether a UMR of the ring is.
+func (r *strideRing) underWay() bool { return slices.Contains(r.state, strideWaiting) }
 
 // waits reports whether a WQE waits for its UMR or for pages.
 func (r *strideRing) waits() bool { return r.posted != r.mapped || r.short }
@@ -312,6 +316,7 @@ func (q *icoQueue) reset() {
 	for ; q.ptail != q.phead; q.ptail++ {
 		p := &q.posts[q.ptail&q.mask]
 		p.ring.state[p.wqe] = strideStale
+		p.ring.mapped = p.ring.posted // what was to be mapped is looked at again
 	}
 	q.pi, q.ci, q.last, q.rung, q.mhead, q.mtail = 0, 0, 0, 0, 0, 0
 	q.failed = false

@@ -40,6 +40,9 @@ func (o txOffload) eseg() seg {
 	}
 }
 
+// csumOf is an eth segment's checksum flags: the fifth byte in memory.
+func csumOf(eseg seg) uint8 { return uint8(eseg.a >> 32) }
+
 // txMark remembers what a completion covers. Marks are in ring order.
 type txMark struct {
 	end     uint32 // producer counter after the WQE that asked for completion
@@ -67,6 +70,8 @@ type txStats struct {
 	vlans    counter // tags inserted
 	tso      counter // frames that the device cut
 	tsoBytes counter // their payload
+	tsoIn    counter // as tso, but frames in a tunnel: these are not in tso
+	tsoInB   counter // their payload
 	stopped  counter // bursts that the ring had no room for
 	wake     counter // times a full ring had room again
 	dropped  counter // frames lost to an error of the queue or not fit to send
@@ -77,7 +82,7 @@ type txStats struct {
 // txTally is what has been counted and not yet published.
 type txTally struct {
 	packets, bytes, blocks, shared, inlined, cqes, cqeErr, nops, bursts, stopped, woken, dropped, recovered uint64
-	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes                                                  uint64
+	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes, tsoInner, tsoInnerBytes                         uint64
 }
 
 // publish makes the tally visible to others. Called when the owner goes idle and
@@ -99,6 +104,8 @@ func (q *sendQueue) publish() {
 	s.vlans.add(t.vlans)
 	s.tso.add(t.tsoPackets)
 	s.tsoBytes.add(t.tsoBytes)
+	s.tsoIn.add(t.tsoInner)
+	s.tsoInB.add(t.tsoInnerBytes)
 	s.stopped.add(t.stopped)
 	s.wake.add(t.woken)
 	s.dropped.add(t.dropped)
@@ -138,6 +145,7 @@ type sendQueue struct {
 	n      uint32    // SQN
 	pool   *pagePool // whose pages this goroutine may return directly
 	others refOwner  // of all else that was sent from; nil where there is nothing
+	quiet  bool      // nothing is given back frame by frame: who owns the frames counts
 	one    [1]pageRef
 	small  inlineSession
 	marks  []txMark
@@ -182,6 +190,7 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 func (q *sendQueue) home(p *pagePool) {
 	q.pool = p
 	q.small.mem, q.small.base, q.small.lkey = p.mem.b, p.mem.iova, q.lkey
+	q.small.prepare()
 }
 
 // sessions turns multi-packet WQEs on or off, between two bursts. Where headers
@@ -195,7 +204,10 @@ func (q *sendQueue) sessions(on bool) {
 
 // inlineUpTo puts frames of up to n bytes into sessions themselves; 0 puts none.
 // Only the queue's owner, or a stopped channel's, may call it.
-func (q *sendQueue) inlineUpTo(n int) { q.small.most = uint32(n) }
+func (q *sendQueue) inlineUpTo(n int) {
+	q.small.most = uint32(n)
+	q.small.prepare()
+}
 
 // l2Inline is what inline mode L2 asks for: the header with one VLAN tag. It
 // fills the two bytes that the eth segment holds and one more segment.
@@ -234,9 +246,11 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 }
 
 // ring asks for completion of the WQE posted last and tells the device: record,
-// barrier (the atomic store is one), register.
+// barrier (the atomic store is one), register. The register gets the 8 bytes that
+// it needs and never a whole WQE (BlueFlame): VFIO maps it uncached, so that 64
+// bytes would cross the bus as eight writes.
 func (q *sendQueue) ring() {
-	ctrl := &q.segs[(q.last&q.mask)*segsPerBlock]
+	ctrl := &q.wqes[q.last&q.mask][0]
 	ctrl.b = be64word(ctrlCQE << 32)
 	q.marks[q.mhead&q.mask] = txMark{q.pi, uint16(q.last), q.fhead, q.posted}
 	q.mhead++
@@ -266,6 +280,9 @@ func pieces(frames []txFrame) int {
 func (q *sendQueue) room() int {
 	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
 }
+
+// free is how many WQEBBs of the ring nothing stands in.
+func (q *sendQueue) free() int { return int(q.mask + 1 - (q.pi - q.ci)) }
 
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
@@ -307,68 +324,72 @@ func (q *sendQueue) session(frames []txFrame) int {
 	if blocks == 0 {
 		return 0
 	}
-	w := q.segs[(q.pi&q.mask)*segsPerBlock:]
-	frames = frames[:min(k, int(min(blocks*segsPerBlock-2, q.limit)))]
-	var n, used int
-	var bytes uint32
-	sizes := q.sizes.with(frames[0].eseg)
+	segs := min(blocks*segsPerBlock-2, q.limit)
+	frames = frames[:min(k, int(segs))]
+	at, from := (q.pi&q.mask)*segsPerBlock, int(q.fhead&q.fmask)
+	out, refs := q.segs[at+2:at+2+segs], q.refs[from:from+len(frames)]
+	eseg, n, used, bytes := frames[0].eseg, 0, 0, uint32(0)
+	sizes := q.sizes.with(eseg)
 	if q.small.most > 0 {
 		var inlined int
-		n, used, inlined, bytes = q.small.fill(w[2:][:min(blocks*segsPerBlock-2, q.limit)], q.refs[q.fhead&q.fmask:], frames, sizes)
+		n, used, inlined, bytes = q.small.fill(out, refs, frames, sizes)
 		q.tally.inlined += uint64(inlined)
 	} else {
-		n, bytes = fillSession(w[2:], q.refs[q.fhead&q.fmask:], frames, q.lkey, sizes)
+		n, bytes = fillSession(out, refs, frames, q.lkey, sizes)
 		used = n
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
 	ds := uint32(used) + 2
-	w[0] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0)
-	w[1] = frames[0].eseg
+	w := &q.wqes[q.pi&q.mask]
+	w[0], w[1] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0), eseg
 	q.fhead += uint32(n)
 	q.last = q.pi
 	q.pi += (ds + segsPerBlock - 1) / segsPerBlock
 	q.tally.shared += uint64(n)
 	q.tally.blocks++
-	q.account(frames[0].eseg, n, uint64(bytes))
+	q.account(eseg, n, uint64(bytes))
 	return n
 }
 
 // plain posts frames from the front of a burst, one WQE each, while they are in
-// one piece with nothing to inline and want the same done to them. It returns how many, 0 when the ring is full.
+// one piece with nothing to inline and want the same done to them. It returns how
+// many, 0 when the ring is full.
 func (q *sendQueue) plain(frames []txFrame) int {
 	blocks, k := q.window(len(frames))
 	frames = frames[:min(k, int(blocks))]
 	if len(frames) == 0 {
 		return 0
 	}
-	wqes := q.wqes[q.pi&q.mask:][:len(frames)]
-	refs := q.refs[q.fhead&q.fmask:][:len(frames)]
+	wqes, refs := q.wqes[q.pi&q.mask:][:len(frames)], q.refs[q.fhead&q.fmask:][:len(frames)]
 	ctrl, lkey, pi := ctrlSeg(wqeSend, 0, q.n, 3, 0), q.lkey, uint16(q.pi)
-	eseg, sizes := frames[0].eseg, q.sizes.with(frames[0].eseg)
-	n, bytes := 0, uint64(0)
-	for i := range frames {
-		f := &frames[i]
+	eseg := frames[0].eseg
+	sizes := q.sizes.with(eseg)
+	n, bytes := 0, uint32(0)
+	if wideLoops {
+		n, bytes = plainWide(&wqes[0], &refs[0], &frames[0], len(frames)/4, ctrl.a, pi, lkey, sizes)
+	}
+	for ; n < len(frames); n++ {
+		f := &frames[n]
 		size := uint32(f.form)
-		if sizes.refuses(size) || (f.eseg.a^eseg.a)|(f.eseg.b^eseg.b) != 0 {
+		if f.eseg != eseg || sizes.refuses(size) {
 			break
 		}
-		w := &wqes[i]
-		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(i)))<<8, 0}
+		w := &wqes[n]
+		w[0] = seg{ctrl.a | uint64(be16word(pi+uint16(n)))<<8, 0}
 		w[1] = eseg
 		w[2] = dataSeg(size, lkey, f.addr)
-		refs[i] = f.page
-		bytes += uint64(size)
-		n++
+		refs[n] = f.page
+		bytes += size
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
-	q.fhead += uint32(n)
 	q.pi += uint32(n)
 	q.last = q.pi - 1
-	q.account(frames[0].eseg, n, bytes)
+	q.fhead += uint32(n)
+	q.account(eseg, n, uint64(bytes))
 	return n
 }
 
@@ -378,7 +399,7 @@ func (q *sendQueue) account(eseg seg, n int, bytes uint64) {
 	q.posted += uint32(n)
 	q.tally.packets += k
 	q.tally.bytes += bytes
-	csum := uint8(be64word(eseg.a) >> 24)
+	csum := csumOf(eseg)
 	switch {
 	case csum&(csumL3Inner|csumL4Inner) != 0:
 		q.tally.csumInner += k
@@ -453,8 +474,13 @@ func (q *sendQueue) accountSingle(eseg seg, total, header uint32) {
 	}
 	mss := uint32(uint16(be64word(eseg.a)))
 	cuts := (total - header + mss - 1) / mss
-	q.tally.tsoPackets++
-	q.tally.tsoBytes += uint64(total - header)
+	if csumOf(eseg)&(csumL3Inner|csumL4Inner) != 0 {
+		q.tally.tsoInner++
+		q.tally.tsoInnerBytes += uint64(total - header)
+	} else {
+		q.tally.tsoPackets++
+		q.tally.tsoBytes += uint64(total - header)
+	}
 	q.account(eseg, int(cuts), uint64(total)+uint64(cuts-1)*uint64(header))
 }
 
@@ -637,7 +663,7 @@ func (q *sendQueue) drop(frames []txFrame) int {
 // complete takes up to budget completions and gives back what they cover. It
 // returns how many completions there were.
 func (q *sendQueue) complete(budget int) int {
-	ci, errs := q.cq.ci, uint64(0)
+	ci, end, errs := q.cq.ci, q.ftail, uint64(0)
 	for n := 0; n < budget && q.mtail != q.mhead; n++ {
 		e, w := q.cq.peek(ci)
 		if e == nil {
@@ -653,13 +679,13 @@ func (q *sendQueue) complete(budget int) int {
 			continue
 		}
 		q.mtail++
-		q.ci, q.left = m.end, m.packets
-		q.giveBack(m.frames)
+		q.ci, q.left, end = m.end, m.packets, m.frames
 	}
 	done := int(ci - q.cq.ci)
 	if done == 0 {
 		return 0
 	}
+	q.giveBack(end)
 	q.tally.cqes += uint64(done)
 	q.tally.cqeErr += errs
 	q.cq.consumed(ci)
@@ -694,6 +720,9 @@ func (q *sendQueue) takeBack(refs []pageRef) {
 
 // giveBack returns the pages of frames up to number end.
 func (q *sendQueue) giveBack(end uint32) {
+	if q.quiet {
+		q.ftail = end
+	}
 	for q.ftail != end {
 		at := q.ftail & q.fmask
 		n := min(end-q.ftail, q.fmask+1-at)

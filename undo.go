@@ -19,6 +19,27 @@ func (u *undo) add(what string, do func() error) {
 	u.steps = append(u.steps, undoStep{what, do})
 }
 
+// last does the last step alone. One that fails stays, to be tried again.
+func (u *undo) last() error {
+	i := len(u.steps) - 1
+	if err := u.steps[i].do(); err != nil {
+		return fmt.Errorf("taking back %s: %w", u.steps[i].what, err)
+	}
+	u.steps = u.steps[:i]
+	return nil
+}
+
+// back does steps, last first, up to one that fails: that and those below it stay,
+// to be tried again.
+func (u *undo) back() error {
+	for len(u.steps) > 0 {
+		if err := u.last(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run does every step, last first, whatever happens, and returns the first
 // failure. A device that is gone fails every step in the same way; what else
 // there is to free is freed all the same.

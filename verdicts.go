@@ -235,7 +235,7 @@ func newQueueSink(from *channel, queue int) (queueSink, error) {
 func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (took int) {
 	ring := s.to.guests
 	for _, i := range which {
-		g, ok := frames[i].guest(pool, s.from.rx.pool)
+		g, ok := frames[i].guest(pool, s.from.pool)
 		if !ok {
 			break
 		}

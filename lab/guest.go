@@ -49,6 +49,7 @@ type guest struct {
 	ended chan struct{}
 	err   error // how the emulator ended; read after ended
 
+	began   time.Time // what the log's seconds count from
 	mu      sync.Mutex
 	file    *os.File
 	console []string // first serial port, whole lines
@@ -139,7 +140,7 @@ func (l *lab) boot(ctx context.Context, m machine) (*guest, error) {
 	if m.initrd == "" {
 		own = rd
 	}
-	g := &guest{name: m.name, image: own, log: filepath.Join(l.out, m.name+".log"), lines: make(chan string, 4096), ended: make(chan struct{}), grown: make(chan struct{}, 1)}
+	g := &guest{name: m.name, image: own, began: time.Now(), log: filepath.Join(l.out, m.name+".log"), lines: make(chan string, 4096), ended: make(chan struct{}), grown: make(chan struct{}, 1)}
 	if err := g.launch(ctx, l, m.arguments(l, rd)); err != nil {
 		return nil, fmt.Errorf("starting guest %s: %w", m.name, err)
 	}
@@ -202,7 +203,7 @@ func (w logWriter) Write(p []byte) (int, error) {
 func (g *guest) note(s string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	fmt.Fprintln(g.file, s)
+	fmt.Fprintf(g.file, "%7.2f %s\n", time.Since(g.began).Seconds(), s)
 }
 
 // follow hands on the agent's lines.

@@ -41,8 +41,12 @@ var scenarios = []scenario{
 	{"linux-up", 4 * time.Minute, linuxUp},
 	{"linux-traffic", 8 * time.Minute, linuxTraffic},
 	{"linux-figures", 4 * time.Minute, linuxFigures},
+	{"appliance-figures", 4 * time.Minute, applianceFigures},
 	{"appliance", 5 * time.Minute, applianceBoots},
 	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
+	{"appliance-receives", 6 * time.Minute, applianceReceives},
+	{"appliance-between", 6 * time.Minute, applianceBetween},
+	{"appliance-sends", 5 * time.Minute, applianceSends},
 }
 
 // lab is what a scenario works with.

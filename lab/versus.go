@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,55 +24,118 @@ type versus struct {
 	one, two   address // Linux's ends
 }
 
-// boxRun is what our binary printed of a run: packets, and what was dropped by name.
+// boxRun is what our binary printed of a run: packets, and what was dropped by
+// name. Mode inspect has other names than the rest.
 type boxRun struct {
+	Packets      uint64            `json:"packets"`
+	Protocols    map[string]uint64 `json:"protocols"`
+	DecodeErrors map[string]uint64 `json:"decode_errors"`
+
 	RxPackets uint64            `json:"rx_packets"`
 	TxPackets uint64            `json:"tx_packets"`
 	TxDropped uint64            `json:"tx_dropped"`
 	Drops     map[string]uint64 `json:"drops"`
+
+	text []string // all lines, with those of -stats
 }
 
+// parseRun reads what our binary printed with -json, and perhaps -stats.
+func parseRun(out string) (r boxRun, err error) {
+	r.text = strings.Split(out, "\n")
+	for _, line := range r.text {
+		if strings.HasPrefix(line, "{") {
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				return r, fmt.Errorf("no JSON summary: %w: %s", err, line)
+			}
+			r.RxPackets += r.Packets
+			return r, nil
+		}
+	}
+	return r, fmt.Errorf("no JSON summary: %s", lastLine(out))
+}
+
+// counters are those of -stats.
+func (r *boxRun) counters() map[string]uint64 {
+	all := map[string]uint64{}
+	for _, line := range r.text {
+		if m := counterLine.FindStringSubmatch(line); m != nil {
+			all[m[1]], _ = strconv.ParseUint(m[2], 10, 64)
+		}
+	}
+	return all
+}
+
+// unwritten counts frames that were received but not written to a file.
+const unwritten = "writer_dropped"
+
+// dropped is what was lost on the way in.
 func (r *boxRun) dropped() (n uint64) {
-	for _, d := range r.Drops {
-		n += d
+	for name, d := range r.Drops {
+		if name != unwritten {
+			n += d
+		}
 	}
 	return n
 }
 
-func applianceVersusLinux(ctx context.Context, l *lab) error {
+// face boots Linux and a guest for our binary, with wires between them, and
+// brings Linux's driver up. files are put into both guests.
+func (l *lab) face(ctx context.Context, wires int, files map[string][]byte, args ...string) (*versus, error) {
 	binary, err := os.ReadFile(l.binary)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s, err := l.serve(ctx, 4)
+	s, err := l.serve(ctx, 2*wires, args...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v := &versus{s: s}
-	v.linux, err = l.boot(ctx, machine{name: "linux", posted: true, sockets: []string{s.sockets[0], s.sockets[2]}, append: "mitigations=off"})
-	if err != nil {
-		return err
+	var theirs, ours []string
+	for i := range wires {
+		theirs, ours = append(theirs, s.sockets[2*i]), append(ours, s.sockets[2*i+1])
 	}
-	v.box, err = l.boot(ctx, machine{name: "box", posted: true, sockets: []string{s.sockets[1], s.sockets[3]}, iommu: true,
-		append: "intel_iommu=on iommu=pt mitigations=off", files: map[string][]byte{"bin/mlx5d": binary}})
+	v.linux, err = l.boot(ctx, machine{name: "linux", posted: true, sockets: theirs, append: "mitigations=off", files: files})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	own := map[string][]byte{"bin/mlx5d": binary}
+	maps.Copy(own, files)
+	v.box, err = l.boot(ctx, machine{name: "box", posted: true, sockets: ours, iommu: true, append: "intel_iommu=on iommu=pt mitigations=off hugepages=120", files: own})
+	if err != nil {
+		return nil, err
 	}
 	if err := errors.Join(v.linux.ready(), v.box.ready()); err != nil {
+		return nil, err
+	}
+	return v, steps(ctx,
+		step{"modules", func() error { return v.box.all("load vfio_iommu_type1 vfio-pci") }},
+		step{"probe", func() error { return v.linux.loadDriver(wires) }},
+	)
+}
+
+// part ends a scenario: nothing is left on the devices, no kernel complained.
+func (v *versus) part(ctx context.Context) error {
+	return steps(ctx,
+		step{"kernel messages", v.linux.complaints},
+		step{"unload", v.linux.unloadDriver},
+		step{"devices left clean", func() error { return leftClean(v.s) }},
+		step{"no faults", func() error { return noFaults(v.box.transcript()) }},
+		step{"power off", func() error { return errors.Join(v.linux.off(), v.box.off()) }},
+	)
+}
+
+func applianceVersusLinux(ctx context.Context, l *lab) error {
+	v, err := l.face(ctx, 2, nil)
+	if err != nil {
 		return err
 	}
 	return steps(ctx,
-		step{"modules", func() error { return v.box.all("load vfio_iommu_type1 vfio-pci") }},
-		step{"probe", func() error { return v.linux.loadDriver(2) }},
 		step{"link", func() (err error) { v.one, v.two, err = v.linux.pair(1500); return err }},
 		step{"echo", v.echo},
 		step{"flood", v.flood},
-		step{"forward", v.forward},
-		step{"kernel messages", v.linux.complaints},
-		step{"unload", v.linux.unloadDriver},
-		step{"devices left clean", func() error { return leftClean(s) }},
-		step{"no faults", func() error { return noFaults(v.box.transcript()) }},
-		step{"power off", func() error { return errors.Join(v.linux.off(), v.box.off()) }},
+		step{"link again", v.ungenerate},
+		step{"forward", func() error { return v.forward("") }},
+		step{"end", func() error { return v.part(ctx) }},
 	)
 }
 
@@ -94,8 +159,8 @@ func (v *versus) during(args string, do func() error) (r boxRun, before, after [
 	if err != nil {
 		return r, nil, nil, err
 	}
-	if err := json.Unmarshal([]byte(lastLine(out)), &r); err != nil {
-		return r, nil, nil, fmt.Errorf("no JSON summary: %w: %s", err, lastLine(out))
+	if r, err = parseRun(out); err != nil {
+		return r, nil, nil, err
 	}
 	after, err = v.s.stats()
 	return r, before, after, err
@@ -188,27 +253,29 @@ func (v *versus) flood() error {
 	return balance(r, before, after, 1)
 }
 
-// forward has Linux talk TCP from one of its ends to the other through us.
-func (v *versus) forward() error {
+// ungenerate puts the first end back where it was before the flood.
+func (v *versus) ungenerate() error {
 	if err := v.linux.all("ip link set eth0 netns one"); err != nil {
 		return err
 	}
 	v.one.where = "ip netns exec one "
-	if err := v.linux.configure(v.one, 1500); err != nil {
-		return err
-	}
+	return v.linux.configure(v.one, 1500)
+}
+
+// forward has Linux talk TCP from one of its ends to the other through us.
+func (v *versus) forward(args string) error {
 	var sum string
-	r, before, after, err := v.during("-mode l2fwd -promisc -pci "+slot0+",0000:02:00.0", func() error {
+	r, before, after, err := v.during("-mode l2fwd -promisc -pci "+slot0+",0000:02:00.0 "+args, func() error {
 		if err := v.linux.ping(v.one, v.two.ip4, 1000, 5); err != nil {
 			return err
 		}
-		if err := v.linux.all(v.two.where + "iperf3 -s -D"); err != nil {
+		if err := v.linux.serveIperf(v.two.where); err != nil {
 			return err
 		}
 		if err := v.linux.iperf(v.one.where, v.two.ip4); err != nil {
 			return err
 		}
-		out, err := v.linux.run("dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null; mkfifo /tmp/pipe; (%snc -l -p 5300 <>/tmp/pipe >/tmp/got) & sleep 0.5; %snc %s 5300 </tmp/data; wait $!; cmp /tmp/data /tmp/got && sha256sum </tmp/got", v.two.where, v.one.where, v.two.ip4)
+		out, err := v.linux.run("dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; (%snc -l -p 5300 <>/tmp/pipe >/tmp/got) & job=$!; %s; wait $job; cmp /tmp/data /tmp/got && sha256sum </tmp/got", v.two.where, persist(v.one.where+"nc "+v.two.ip4+" 5300 </tmp/data"))
 		sum = out
 		return err
 	})

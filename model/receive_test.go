@@ -416,3 +416,25 @@ func TestLosslessWaitsForSteering(t *testing.T) {
 	require.Equal(t, f, q.buf(0)[:len(f)])
 	account(t, r.d)
 }
+
+// TestNoWireWaitsForAQueueOfNoBuffers has a queue without a protection domain, which
+// can never have a buffer: a lossless wire passes its frames, and they are counted
+// where any frame is that finds none.
+func TestNoWireWaitsForAQueueOfNoBuffers(t *testing.T) {
+	r := newRig(t)
+	e, _ := r.eq(8)
+	c := r.cq(6, e)
+	q, to := r.rigTIR(c)
+	set := r.d.qctrs.add(func(n uint32) *queueCounter { return &queueCounter{n: n} })
+	q.counterSet = set.n
+	r.wire.lossless = true
+	r.group(r.table(1), 0, make([]byte, 512), &flowEntry{action: actionForward, dests: []flowDest{to}})
+	r.receive(rigUDP(40, 1))
+	require.Len(t, r.wire.in, 1, "a queue that may get one is waited for")
+	q.pd = 0
+	r.receive(rigUDP(40, 2))
+	require.Empty(t, r.wire.in)
+	require.EqualValues(t, 2, set.outOfBuffer)
+	require.EqualValues(t, 2, r.d.stats.RxNoBuffer)
+	account(t, r.d)
+}

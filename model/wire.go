@@ -271,7 +271,9 @@ func (s *wireSpec) macOr(name string, fallback [6]byte) ([6]byte, error) {
 
 // pacer says when the next frame is due. Its clock is the one given to Peek and
 // starts with the first call; the zero pacer lets everything go at once.
-// A frame asked for too late is due at once and does not delay those after it.
+// A frame asked for too late does not delay those after it: what was missed comes
+// at twice the pace. No wire would send it in one burst, which a receiver that kept
+// the pace could lose.
 type pacer struct {
 	rate     uint64 // units per second: frames, or bits where bits is set; 0 is none
 	bits     bool
@@ -279,6 +281,7 @@ type pacer struct {
 	started  bool
 	start    time.Time
 	due      time.Duration // of the next frame, from start
+	soon     time.Duration // when it may come if that was missed
 	rest     uint64        // part of a nanosecond not yet in due, in 1/rate ns
 }
 
@@ -309,14 +312,21 @@ func (p *pacer) ready(now time.Time) bool {
 	if !p.started {
 		p.started, p.start = true, now
 	}
-	return now.Sub(p.start) >= p.due
+	t := now.Sub(p.start)
+	p.soon = max(p.soon, t-pacerBurst)
+	return t >= p.due && t >= p.soon
 }
+
+// pacerBurst is how much of what was missed may come at once: as much as in twice
+// the time.
+const pacerBurst = time.Millisecond
 
 // wait adds the distance of the next frame from the one before, which realtime
 // alone keeps.
 func (p *pacer) wait(gap time.Duration) {
 	if p.realtime {
 		p.due += gap
+		p.soon += gap / 2
 	}
 }
 
@@ -331,6 +341,7 @@ func (p *pacer) sent(n int) {
 	}
 	cost += p.rest
 	p.due += time.Duration(cost / p.rate)
+	p.soon += time.Duration(cost / p.rate / 2)
 	p.rest = cost % p.rate
 }
 

@@ -1,0 +1,111 @@
+package main
+
+// xskbind.go owns how a socket comes to a channel's queues and leaves them: what is
+// checked before anything is touched, and in which order device, channel and
+// memory let go. It does not own what a socket does (xsk.go) nor who asks for it
+// (xskserve.go, xskwork.go).
+// Manual: chapters Receive Queue, Send Queue (states).
+//
+// Attaching changes no queue state: the receive queue is ready all the time, with
+// nothing posted while nobody is there. Detaching is: the channel stops looking at
+// the rings; the device lets go of both queues (error, reset); what was under way
+// is counted; the queues are ready again, and empty. Only then may the UMEM be
+// unmapped. The channel's other queues go on all the while.
+
+import (
+	"fmt"
+	"slices"
+)
+
+// xskChannel finds the channel of socket queue number i.
+func (n *nic) xskChannel(i int) (*channel, error) {
+	switch {
+	case !n.params.xsk:
+		return nil, wishf("this NIC was opened without socket queues (-xsk-listen or -datapath xsk makes them)")
+	case i < 0 || i >= n.params.queues:
+		return nil, wishf("queue %d: there are 0 to %d", i, n.params.queues-1)
+	}
+	return n.channels[i], nil
+}
+
+// checkXSK finds what keeps a socket with UMEM u from channel c.
+func (c *channel) checkXSK(u *umem, multi bool) error {
+	if c.xsk.recv.piecesFor(u, multi) != 0 {
+		return nil
+	}
+	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet"
+	if multi {
+		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
+	}
+	return wishf("MTU %d is too large for a UMEM of frames of %d bytes with a headroom of %d: it can be up to %d (-mtu)%s",
+		c.n.params.mtu, u.frame, u.headroom, most, hint)
+}
+
+// attachXSK gives channel c's queues to socket s.
+func (c *channel) attachXSK(s *xskSocket) (err error) {
+	if err := c.checkXSK(s.umem, s.multi); err != nil {
+		return err
+	}
+	c.do(func() {
+		if c.xsk.sock != nil || c.xsk.leaving {
+			err = wishf("queue %d has a socket already", c.index)
+			return
+		}
+		c.xsk.attach(s)
+		c.xsk.refill()
+	})
+	return err
+}
+
+// detachXSK takes channel c's queues from its socket. When it returns an error the
+// device may still use the UMEM, which must then stay mapped until the NIC is
+// closed.
+func (c *channel) detachXSK() error {
+	q := c.xsk
+	c.do(func() { q.detach() })
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"receive queue", func() error { return c.n.resetRecv(q.recv.n) }},
+		{"send queue", func() error { return c.xskTo.resetSend(q.tx.n) }},
+		{"rings", func() error { c.do(q.reset); return nil }},
+		{"receive queue", func() error { return c.n.fw.modifyRQ(q.recv.n, queueReset, queueReady) }},
+		{"send queue", func() error { return c.xskTo.fw.modifySQ(q.tx.n, queueReset, queueReady) }},
+	}
+	for i, s := range steps {
+		if err := s.do(); err != nil {
+			if i > 2 { // the device has let go: the queue alone is lost
+				c.n.notify("queue %d's socket: %s does not become ready again: %v", c.index, s.what, err)
+				return nil
+			}
+			return fmt.Errorf("taking a socket from queue %d: %s: %w", c.index, s.what, err)
+		}
+	}
+	c.do(func() { q.leaving = false })
+	return nil
+}
+
+// forwardXSK has channel c's socket send through another NIC.
+func (n *nic) forwardXSK(c *channel, to *nic) (err error) {
+	own := c.xsk.tx
+	if c.xsk.tx, err = to.newSQ(to.channels[c.index], &pagePool{}, to.params.flags.xdpTxMPWQE); err != nil {
+		return err
+	}
+	c.xskTo = to
+	c.cqs = slices.DeleteFunc(c.cqs, func(q *compQueue) bool { return q == own.cq })
+	return nil
+}
+
+// pairXSK has the sockets of two NICs send through each other.
+func pairXSK(x, y *nic) error {
+	for i := range min(x.params.queues, y.params.queues) {
+		if err := x.forwardXSK(x.channels[i], y); err != nil {
+			return err
+		}
+		if err := y.forwardXSK(y.channels[i], x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
