@@ -29,12 +29,12 @@ package main
 // Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
 // IOVA, the address that the device uses for our memory.
 //
-// Life of a received packet: the filter table lets it in, the spread table finds
-// its TIR, the hash its RQ. The device writes it into the next WQE's fragments
-// and then a CQE, whose last byte is the owner bit. The poll sees the bit, makes
-// a view of the page's bytes (no copy) and hands a batch of views to the
-// handler. When the handler is done the WQE is posted again; a page that the
-// handler keeps is replaced.
+// Life of a received packet: a rule of the user's leads it to its queue, or else
+// the filter table lets it in, the spread table finds its TIR, the hash its RQ.
+// The device writes it into the next WQE's fragments and then a CQE, whose last
+// byte is the owner bit. The poll sees the bit, makes a view of the page's bytes
+// (no copy) and hands a batch of views to the handler. When the handler is done
+// the WQE is posted again; a page that the handler keeps is replaced.
 //
 // Life of a sent packet: the handler gives frames in DMA memory to the send
 // queue, which writes WQEs, then the doorbell record, then the doorbell. The
