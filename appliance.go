@@ -55,7 +55,7 @@ func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Write
 			err = again
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start} {
+	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -137,6 +137,9 @@ func (a *appliance) openNICs(ctx context.Context) error {
 		return nil
 	}
 	x, y := a.ports[0].nic, a.ports[1].nic
+	if a.o.datapath == datapathXSK {
+		return pairXSK(x, y)
+	}
 	for i := range min(len(x.channels), len(y.channels)) {
 		if err := x.newForward(x.channels[i], y); err != nil {
 			return err
@@ -155,7 +158,8 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
-		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline,
+		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect, txInline: o.txInline, xdp: o.programs(),
+			xsk: o.listen != "" || o.datapath == datapathXSK, xskSpread: o.datapath == datapathXSK && len(o.rules) == 0,
 			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
@@ -223,6 +227,9 @@ func (a *appliance) start(context.Context) error {
 	}
 	queue := 0
 	for _, p := range a.ports {
+		if err := a.attach(p.nic); err != nil {
+			return err
+		}
 		var handlers []handler
 		for _, c := range p.nic.channels {
 			h, err := a.handlerFor(p, c, queue)
@@ -236,6 +243,48 @@ func (a *appliance) start(context.Context) error {
 		p.nic.start(handlers, a.o.busy, cpus[:n])
 		cpus = cpus[n:]
 	}
+	return nil
+}
+
+// attach puts the program that was asked for in front of a NIC's handlers.
+func (a *appliance) attach(n *nic) error {
+	program, err := parseProgram(a.o.xdp)
+	switch {
+	case err != nil:
+		return err
+	case !a.o.programs():
+		return nil
+	case a.o.filter != nil:
+		program = filterBy(a.o.filter)
+	case a.o.datapath == datapathXDP && a.o.mode == modeDrop:
+		program, err = parseProgram("drop")
+	case a.o.datapath == datapathXDP && a.o.mode == modeForward && len(a.ports) == 2:
+		program = toPeer
+	case a.o.datapath == datapathXDP && a.o.mode == modeForward:
+		program, err = parseProgram("tx")
+	case a.o.datapath == datapathXDP:
+		err = n.readyForXDP() // what it sends goes through the same queue
+	}
+	if err != nil {
+		return err
+	}
+	return n.attach(program)
+}
+
+// listenXSK opens the socket of -xsk-listen.
+func (a *appliance) listenXSK(context.Context) error {
+	if a.o.listen == "" {
+		return nil
+	}
+	var nics []*nic
+	for _, p := range a.ports {
+		nics = append(nics, p.nic)
+	}
+	s, err := listenXSK(a.o.listen, nics, a.log)
+	if err != nil {
+		return err
+	}
+	a.undo.add("-xsk-listen", s.close)
 	return nil
 }
 
@@ -258,6 +307,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeDrop:
 		return dropWork{}, nil
 	case modeForward:
+		if a.o.datapath == datapathXDP {
+			return dropWork{}, nil // its program lets nothing through
+		}
 		return newForwardWork(), nil
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
@@ -271,6 +323,9 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 		w, ok := newSendWork(c, [6]byte(p.nic.mac), a.o.size, a.allowed)
 		if !ok {
 			return nil, errors.New("no page for the frame to send")
+		}
+		if a.o.datapath == datapathXDP {
+			return newXDPSendWork(c, w), nil
 		}
 		return w, nil
 	}
@@ -402,12 +457,18 @@ type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint
 
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		t.rxPackets += c.rxStats.packets.get()
-		t.rxBytes += c.rxStats.bytes.get()
+		packets, bytes := c.load() // also what a program took
+		t.rxPackets, t.rxBytes = t.rxPackets+packets, t.rxBytes+bytes
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
 			t.txBytes += q.stats.bytes.get()
 			t.txDropped += q.stats.dropped.get()
+		}
+		t.txDropped += c.xdpStats.full.get()
+		if q := c.xsk; q != nil {
+			t.rxPackets, t.rxBytes = t.rxPackets+q.stats.packets.get(), t.rxBytes+q.stats.bytes.get()
+			t.txPackets, t.txBytes = t.txPackets+q.tx.stats.packets.get(), t.txBytes+q.tx.stats.bytes.get()
+			t.txDropped += q.tx.stats.dropped.get()
 		}
 	}
 	return t
@@ -499,7 +560,11 @@ type countSummary struct {
 }
 
 func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
-	t := a.traffic()
+	return a.printTraffic(a.traffic(), lost, ran)
+}
+
+// printTraffic prints counts.
+func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran time.Duration) error {
 	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
 		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
 	if sec := ran.Seconds(); sec > 0 {

@@ -10,6 +10,8 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // xdpProgramMaker makes a channel's own copy of a program.
@@ -27,7 +29,7 @@ func (n *nic) attach(program xdpProgramMaker) error {
 		for i, c := range n.channels {
 			p, err := program(c)
 			if err != nil {
-				return fmt.Errorf("channel %d: program: %w", i, err)
+				return err
 			}
 			works[i] = newXDPWork(p)
 		}
@@ -79,6 +81,44 @@ func (n *nic) apart(u *undo, f func() error) error {
 	err := f()
 	*u, n.undo = n.undo, opened
 	return err
+}
+
+// parseProgram reads the name of a program that is built in: drop, pass, tx,
+// redirect:QUEUE. An empty name is no program.
+func parseProgram(name string) (xdpProgramMaker, error) {
+	same := func(p xdpProgram) xdpProgramMaker {
+		return func(*channel) (xdpProgram, error) { return p, nil }
+	}
+	switch name {
+	case "":
+		return nil, nil
+	case "drop":
+		return same(xdpSame(xdpDrop)), nil
+	case "pass":
+		return same(xdpSame(xdpPass)), nil
+	case "tx":
+		return same(xdpSwap{}), nil
+	}
+	to, ok := strings.CutPrefix(name, "redirect:")
+	queue, err := strconv.Atoi(to)
+	if !ok || err != nil {
+		return nil, wishf("-xdp %s: drop, pass, tx or redirect:QUEUE", name)
+	}
+	return func(c *channel) (xdpProgram, error) {
+		sink, err := newQueueSink(c, queue)
+		return xdpTo{sink}, err
+	}, nil
+}
+
+// toPeer makes the program that redirects every frame to the other port.
+func toPeer(c *channel) (xdpProgram, error) {
+	sink, err := newPortSink(c)
+	return xdpTo{sink}, err
+}
+
+// filterBy makes programs of a filter that verifyBPF has let through.
+func filterBy(filter []bpfInsn) xdpProgramMaker {
+	return func(c *channel) (xdpProgram, error) { return newBPFFilter(filter, [6]byte(c.n.mac)), nil }
 }
 
 // newXDP makes channel c's send queue for answers.

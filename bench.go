@@ -24,6 +24,8 @@ var benchGroups = []struct {
 	{"rx", benchRX},
 	{"pool", benchPool},
 	{"napi", benchNAPI},
+	{"xdp", benchXDP},
+	{"xsk", benchXSK},
 }
 
 func benchNames() (names []string) {
@@ -82,6 +84,14 @@ func printFigure(out io.Writer, f figure, asJSON bool) error {
 	return err
 }
 
+// newReceiveBench prepares a benchmark whose section is a channel's turn.
+func newReceiveBench(name string) (*rxBench, error) {
+	if isXDP(name) {
+		return newXDPBench(name)
+	}
+	return newRxBench(name)
+}
+
 // runBenchChild is the process that is counted.
 func runBenchChild(what string) error {
 	runtime.LockOSThread() // what else this process does is on other threads
@@ -90,8 +100,17 @@ func runBenchChild(what string) error {
 	if err != nil {
 		return err
 	}
-	if isRX(name) {
-		b, err := newRxBench(name)
+	if isRX(name) || isXDP(name) {
+		b, err := newReceiveBench(name)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		_, err = b.measure(sections)
+		return err
+	}
+	if isXSK(name) {
+		b, err := newXSKBench(name)
 		if err != nil {
 			return err
 		}

@@ -143,7 +143,7 @@ func countInstructions(name string, sections int) (float64, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "out")
-	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+file, "--toggle-collect=main.(*xBench).section", self)
+	cmd := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+file, "--toggle-collect=main.(*Bench).section", self)
 	// Preemption signals upset callgrind.
 	cmd.Env = append(os.Environ(), benchChild+"="+name+":"+strconv.Itoa(sections), "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	if b, err := cmd.CombinedOutput(); err != nil {

@@ -83,6 +83,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = runBench(o.bench, o.asJSON, stdout)
 	case err == nil && o.serve != "":
 		err = runServe(ctx, o, stdout)
+	case err == nil && o.attach != "":
+		err = runAttach(ctx, o, logger(stderr, o.logForm), stdout)
 	case err == nil:
 		err = runAppliance(ctx, o, logger(stderr, o.logForm), stdout)
 	}

@@ -112,18 +112,22 @@ type sendWork struct {
 	left   func(n int) int // how many of n frames -count still lets through
 }
 
-// newSendWork prepares a channel's frame, of size bytes without FCS: broadcast
-// of the experimental EtherType, with the queue's number behind the header.
+// fillTestFrame makes b the frame that mode txonly sends: broadcast of the
+// experimental EtherType, with the queue's number behind the header.
+func fillTestFrame(b []byte, mac [6]byte, queue int) {
+	clear(b)
+	copy(b, []byte{255, 255, 255, 255, 255, 255})
+	copy(b[6:], mac[:])
+	b[12], b[13], b[14] = 0x88, 0xb5, byte(queue)
+}
+
+// newSendWork prepares a channel's frame, of size bytes without FCS.
 func newSendWork(c *channel, mac [6]byte, size int, left func(int) int) (*sendWork, bool) {
 	n, ok := c.rx.pool.take()
 	if !ok {
 		return nil, false
 	}
-	b := c.rx.pool.bytes(n, 0, uint32(size))
-	clear(b)
-	copy(b, []byte{255, 255, 255, 255, 255, 255})
-	copy(b[6:], mac[:])
-	b[12], b[13], b[14] = 0x88, 0xb5, byte(c.index)
+	fillTestFrame(c.rx.pool.bytes(n, 0, uint32(size)), mac, c.index)
 	w := &sendWork{left: left}
 	for i := range w.frames {
 		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), form: txSize(uint32(size)), page: noPage}
@@ -140,4 +144,21 @@ func (w *sendWork) turn(c *channel) int {
 		return 0
 	}
 	return c.tx.send(w.frames[:w.left(n)])
+}
+
+// xdpSendWork sends the same through the channel's XDP send queue. Mode txonly with
+// datapath xdp.
+type xdpSendWork struct{ *sendWork }
+
+func newXDPSendWork(c *channel, w *sendWork) xdpSendWork {
+	c.generates = true
+	return xdpSendWork{w}
+}
+
+func (w xdpSendWork) turn(c *channel) int {
+	n := min(c.xdp.room(), len(w.frames))
+	if n == 0 {
+		return 0
+	}
+	return c.sendXDP(w.frames[:w.left(n)])
 }

@@ -18,6 +18,7 @@ import (
 
 // options are the flags as parsed.
 type options struct {
+	xskOptions
 	list, bind, emulate, showVersion bool
 	pci, profile, wire, mode         string
 	write, logForm, serve            string
@@ -36,6 +37,8 @@ type options struct {
 	read, offloadList                string
 	offloads                         offloadSet
 	addresses                        string
+	xdp, bpf, datapath               string
+	filter                           []bpfInsn // of -bpf
 	ruleTexts                        listFlag
 	rules                            []rule
 	addrs                            []netip.Addr
@@ -58,6 +61,8 @@ var flagGroups = []flagGroup{
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size", "r", "offload"}},
 	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' -rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
+	{"Programs in front of the handler (XDP)", "mlx5d -emulate -bpf <(tcpdump -ddd 'udp port 53')", []string{"xdp", "bpf", "datapath"}},
+	{"Give queues to other processes, without a copy", "mlx5d -attach xsk.sock -mode rxdrop -queue 2", xskFlagNames},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
 	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
@@ -81,6 +86,38 @@ func (f onOffFlag) Set(s string) error {
 	}
 	*f.on = s == "on"
 	return nil
+}
+
+// Values of -datapath.
+const (
+	datapathPlain = "plain"
+	datapathXDP   = "xdp" // programs and the XDP send queues
+)
+
+var datapaths = []string{datapathPlain, datapathXDP, datapathXSK}
+
+// programs reports whether programs will see frames.
+func (o *options) programs() bool { return o.xdp != "" || o.bpf != "" || o.datapath == datapathXDP }
+
+// checkProgram finds contradictions about programs and reads the filter.
+func (o *options) checkProgram() (err error) {
+	switch {
+	case !slices.Contains(datapaths, o.datapath):
+		return wishf("-datapath %s: %s", o.datapath, strings.Join(datapaths, ", "))
+	case o.xdp != "" && o.bpf != "":
+		return wishf("-xdp and -bpf exclude each other: there is one program at a time")
+	case o.datapath != datapathPlain && (o.xdp != "" || o.bpf != ""):
+		return wishf("-datapath %s has a program of its own: leave -xdp and -bpf out", o.datapath)
+	case o.datapath != datapathPlain && !slices.Contains([]string{modeDrop, modeSend, modeForward}, o.mode):
+		return wishf("-datapath %s is for -mode %s, %s and %s, not %s", o.datapath, modeDrop, modeSend, modeForward, o.mode)
+	}
+	if _, err := parseProgram(o.xdp); err != nil {
+		return err
+	}
+	if o.bpf != "" {
+		o.filter, err = loadBPF(o.bpf)
+	}
+	return err
 }
 
 // listFlag is a flag that can be given again and again.
@@ -143,6 +180,10 @@ func newFlags(o *options) *flag.FlagSet {
 	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
 	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
 	f.Var(&o.ruleTexts, "rule", "lead what `WORDS` fit to a queue (action N) or drop it (action -1), in the words of ethtool -N; can be given again and again, and the lowest loc is looked at first")
+	f.StringVar(&o.xdp, "xdp", "", "run a `PROGRAM` on every frame before it is a packet: drop, pass, tx (send it back, addresses swapped) or redirect:QUEUE (to that queue's handler)")
+	f.StringVar(&o.bpf, "bpf", "", "drop frames that the filter in `FILE` does not keep; tcpdump -ddd EXPRESSION prints such a file")
+	f.StringVar(&o.datapath, "datapath", datapathPlain, "how modes rxdrop, txonly and l2fwd work: `PATH` is "+strings.Join(datapaths, ", "))
+	o.xskOptions.addFlags(f)
 	f.BoolVar(&o.showVersion, "version", false, "print the version")
 	return f
 }
@@ -199,6 +240,8 @@ func (o *options) check(rest []string) error {
 		return wishf("-snaplen and -flows cannot be negative")
 	case o.list || o.showVersion || o.serve != "" || o.bench != "":
 		return nil
+	case o.attach != "":
+		return o.xskOptions.check(o.mode, o.datapath)
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
 	case o.bind && o.pci == "":
@@ -240,8 +283,14 @@ func (o *options) parseLists() (err error) {
 			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
 		}
 	}
+	if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
+		return err
+	}
 	if !o.set["promisc"] {
 		o.promisc = o.mode == modeInspect
+	}
+	if err := o.checkProgram(); err != nil {
+		return err
 	}
 	for _, text := range o.ruleTexts {
 		r, err := parseRule(text)

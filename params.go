@@ -412,6 +412,15 @@ func (p *params) channels() int {
 	return p.queues
 }
 
+// upper is how many queues of zero-copy sockets there are, numbered behind the
+// regular ones.
+func (p *params) upper() int {
+	if p.xsk {
+		return p.queues
+	}
+	return 0
+}
+
 // trapLevels is the deepest level of the flow tables when control traffic is set
 // apart or there are rules of the user's (steering.go).
 const trapLevels = 3

@@ -27,7 +27,7 @@ type queueStat struct {
 
 // channelStats are the tables of what channels count, in the order of ethtool -S.
 // The counters of send queues stand apart (sendStats).
-var channelStats = [][]queueStat{queueStats}
+var channelStats = [][]queueStat{queueStats, xdpQueueStats, xskQueueStats}
 
 var queueStats = []queueStat{
 	{"rx", "packets", func(c *channel) *counter { return &c.rxStats.packets }, false},
@@ -56,6 +56,105 @@ var queueStats = []queueStat{
 	{"ch", "events", func(c *channel) *counter { return &c.stats.events }, false},
 	{"ch", "poll", func(c *channel) *counter { return &c.stats.polls }, false},
 	{"ch", "arm", func(c *channel) *counter { return &c.stats.arms }, false},
+}
+
+// ofAnswers is what a channel's XDP send queue counts of answers, ofRedirects what
+// one counts of frames from elsewhere, sent here by another port's program or our
+// own: nil where it has none.
+func ofAnswers(get func(*txStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if q := c.xdpSeen.Load(); q != nil && !c.generates {
+			return get(&q.stats)
+		}
+		return nil
+	}
+}
+
+func ofRedirects(get func(*txStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if q := c.xdpSeen.Load(); q != nil && c.generates {
+			return get(&q.stats)
+		}
+		if c.n.redirected[c.index].Load() {
+			return get(&c.n.guests[c.index].stats)
+		}
+		return nil
+	}
+}
+
+// ofSocket and ofSocketSends are counters of a channel's socket queues.
+func ofSocket(get func(*xskStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.stats)
+	}
+}
+
+func ofSocketSends(get func(*txStats) *counter) func(*channel) *counter {
+	return func(c *channel) *counter {
+		if c.xsk == nil {
+			return nil
+		}
+		return get(&c.xsk.tx.stats)
+	}
+}
+
+// xskQueueStats are what zero-copy sockets count, by mlx5e's names and, behind
+// those, by AF_XDP's. They go on over detach and attach.
+var xskQueueStats = []queueStat{
+	{"rx", "xsk_packets", ofSocket(func(s *xskStats) *counter { return &s.packets }), false},
+	{"rx", "xsk_bytes", ofSocket(func(s *xskStats) *counter { return &s.bytes }), false},
+	{"rx", "xsk_xdp_drop", ofSocket(func(s *xskStats) *counter { return &s.drop }), true},
+	{"rx", "xsk_xdp_redirect", ofSocket(func(s *xskStats) *counter { return &s.redirect }), false},
+	{"rx", "xsk_wqe_err", ofSocket(func(s *xskStats) *counter { return &s.wqeErr }), true},
+	{"rx", "xsk_oversize_pkts_sw_drop", ofSocket(func(s *xskStats) *counter { return &s.oversize }), true},
+	{"rx", "xsk_buff_alloc_err", ofSocket(func(s *xskStats) *counter { return &s.allocErr }), false},
+	{"rx", "xsk_ring_full", ofSocket(func(s *xskStats) *counter { return &s.ringFull }), true},
+	{"rx", "xsk_detach_drop", ofSocket(func(s *xskStats) *counter { return &s.flushed }), true},
+	{"rx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badFill }), false},
+	{"rx", "xsk_recover", ofSocket(func(s *xskStats) *counter { return &s.recover }), false},
+	{"rx", "xsk_wakeups", ofSocket(func(s *xskStats) *counter { return &s.wakes }), false},
+	{"tx", "xsk_xmit", ofSocketSends(func(s *txStats) *counter { return &s.packets }), false},
+	{"tx", "xsk_mpwqe", ofSocketSends(func(s *txStats) *counter { return &s.blocks }), false},
+	{"tx", "xsk_inlnw", ofSocketSends(func(s *txStats) *counter { return &s.inlined }), false},
+	{"tx", "xsk_full", ofSocket(func(s *xskStats) *counter { return &s.full }), false},
+	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xsk_cqes", ofSocketSends(func(s *txStats) *counter { return &s.cqes }), false},
+	{"tx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badDescs }), false},
+	{"tx", "xsk_ring_empty_descs", ofSocket(func(s *xskStats) *counter { return &s.txEmpty }), false},
+}
+
+// xdpQueueStats are what programs and their send queues count. A frame that was
+// lost is in one of them.
+var xdpQueueStats = []queueStat{
+	{"rx", "xdp_drop", func(c *channel) *counter { return &c.xdpStats.drop }, true},
+	{"rx", "xdp_aborted", func(c *channel) *counter { return &c.xdpStats.aborted }, true},
+	{"rx", "xdp_redirect", func(c *channel) *counter { return &c.xdpStats.redirect }, false},
+	{"rx", "xdp_redirect_full", func(c *channel) *counter { return &c.xdpStats.lost }, true},
+	{"rx", "xdp_tx_xmit", ofAnswers(func(s *txStats) *counter { return &s.packets }), false},
+	{"rx", "xdp_tx_mpwqe", ofAnswers(func(s *txStats) *counter { return &s.blocks }), false},
+	{"rx", "xdp_tx_inlnw", ofAnswers(func(s *txStats) *counter { return &s.inlined }), false},
+	{"rx", "xdp_tx_nops", ofAnswers(func(s *txStats) *counter { return &s.nop }), false},
+	{"rx", "xdp_tx_full", func(c *channel) *counter { return &c.xdpStats.full }, true},
+	{"rx", "xdp_tx_err", ofAnswers(func(s *txStats) *counter { return &s.dropped }), true},
+	{"rx", "xdp_tx_cqes", ofAnswers(func(s *txStats) *counter { return &s.cqes }), false},
+	{"tx", "xdp_xmit", ofRedirects(func(s *txStats) *counter { return &s.packets }), false},
+	{"tx", "xdp_mpwqe", ofRedirects(func(s *txStats) *counter { return &s.blocks }), false},
+	{"tx", "xdp_inlnw", ofRedirects(func(s *txStats) *counter { return &s.inlined }), false},
+	{"tx", "xdp_nops", ofRedirects(func(s *txStats) *counter { return &s.nop }), false},
+	{"tx", "xdp_full", ofRedirects(func(s *txStats) *counter { return &s.stopped }), false},
+	{"tx", "xdp_err", ofRedirects(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xdp_cqes", ofRedirects(func(s *txStats) *counter { return &s.cqes }), false},
+}
+
+// sumName is the name of the sum over all queues; mlx5e drops a letter in one.
+func (s queueStat) sumName() string {
+	if s.name == "xdp_tx_cqes" {
+		return "rx_xdp_tx_cqe"
+	}
+	return s.side + "_" + s.name
 }
 
 // sendStat is a counter that every send queue has. A port's are those of its
@@ -100,7 +199,7 @@ func (s sendStat) sumName() string {
 // sentBy are the send queues whose counters stand under channel c's number: its own
 // and another port's that was put beside it.
 func (n *nic) sentBy(c *channel) []*sendQueue {
-	if q := n.guests[c.index]; q != nil {
+	if q := n.guests[c.index]; q != nil && !n.redirected[c.index].Load() {
 		return []*sendQueue{c.tx, q}
 	}
 	return []*sendQueue{c.tx}
@@ -211,10 +310,11 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	if s := n.steering.missed; s != nil {
 		q[statMissSink] = r.missedBy(statMissSink, s.counters)
 	}
-	switch d := n.rules.dropped(); {
+	switch d := n.rules.drops.Load(); {
+	case d == nil:
 	case d.sink != nil:
 		q[statRuleDrops] = r.missedBy(statRuleDrops, d.sink.counters)
-	case d.on:
+	default:
 		q[statRuleDrops] = func() ([]byte, error) {
 			v, err := n.fw.queryFlowCounter(d.counter)
 			return putBE64Slice(v), err
@@ -296,7 +396,7 @@ func (r *statReader) sums() (out []stat) {
 				sum += k.get()
 			}
 		}
-		lead(stat{s.side + "_" + s.name, sum})
+		lead(stat{s.sumName(), sum})
 	}
 	for _, s := range sendStats {
 		sum := uint64(0)
@@ -340,7 +440,7 @@ func dropNames() map[string]bool {
 	names := map[string]bool{}
 	for _, s := range slices.Concat(channelStats...) {
 		if s.drop {
-			names[s.side+"_"+s.name] = true
+			names[s.sumName()] = true
 		}
 	}
 	for _, s := range deviceStats {

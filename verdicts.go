@@ -185,6 +185,7 @@ func newPortSink(c *channel) (*portSink, error) {
 	if c.forward == nil {
 		return nil, wishf("a redirect to another port needs a second function: -pci ADDR,ADDR")
 	}
+	c.peer.redirected[c.index].Store(true)
 	return &portSink{c: c}, nil
 }
 
@@ -260,12 +261,8 @@ func (f *xdpFrame) guest(pool, own *pagePool) (g guest, ok bool) {
 // receiveGuests gives the handler packets that other channels sent here and
 // returns how many there were.
 func (c *channel) receiveGuests(budget int) (done int) {
-	for done < budget {
-		n := c.guestRun(min(budget-done, len(c.visitors)))
-		if n == 0 {
-			break
-		}
-		done += n
+	for done < budget && c.visited() {
+		done += c.guestRun(min(budget-done, len(c.visitors)))
 	}
 	return done
 }
@@ -273,7 +270,7 @@ func (c *channel) receiveGuests(budget int) (done int) {
 // guestRun handles up to most guests that lie in the same pool.
 func (c *channel) guestRun(most int) (n int) {
 	var pool *pagePool
-	var refs [napiBudget]pageRef
+	refs := &c.visits
 	for n < most {
 		g, ok := c.guests.peek()
 		if !ok {
@@ -288,9 +285,6 @@ func (c *channel) guestRun(most int) (n int) {
 		pool, refs[n] = p, g.page
 		c.guests.drop()
 		n++
-	}
-	if n == 0 {
-		return 0
 	}
 	c.rx.guest = pool
 	c.handler.handle(c, c.visitors[:n])

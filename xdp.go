@@ -233,7 +233,10 @@ type xdpSide struct {
 	xdpTally xdpTally
 	owners   refOwners          // of what is sent from memory of others
 	guests   *guestRing         // packets that came in elsewhere; there when xdp is
-	visitors [napiBudget]packet // and views of them
+	visitors [napiBudget]packet // views of them
+	visits   [napiBudget]pageRef
+
+	generates bool // xdp carries frames of our own; set before the channel runs
 }
 
 // xdpWork is a program at work on a channel, whose goroutine owns it.

@@ -287,7 +287,7 @@ func (q *xskQueue) notify() {
 var wakeOne = [8]byte{1}
 
 // takePlain hands out ordinary completions of frames in one piece, as far as the
-// RX ring has room, up to the first that is anything else.
+// RX ring has room and no ring's edge comes, up to the first that is anything else.
 func (q *xskQueue) takePlain(most int) int {
 	r, s := &q.recv, q.sock
 	room, ok := s.rx.room(s.rxHead, uint32(most))
@@ -295,9 +295,9 @@ func (q *xskQueue) takePlain(most int) int {
 		q.breakOff(ringRX, claimsTaken)
 		return 0
 	}
-	slot := r.head & r.mask
-	run, owner := r.cq.run(r.cq.ci, int(min(uint32(most), room, r.posted-r.head, r.mask+1-slot)))
-	n, bytes := takeRun(s.rx.descs, s.rxHead, r.frames[slot:], run, takeRules{tailWant(owner), r.head, r.mask, r.limit, s.umem.log, s.umem.start()})
+	slot, at := r.head&r.mask, s.rxHead&s.rx.mask
+	run, owner := r.cq.run(r.cq.ci, int(min(uint32(most), room, r.posted-r.head, r.mask+1-slot, s.rx.size()-at)))
+	n, bytes := takeRun(s.rx.descs[at:], r.frames[slot:], run, &takeRules{tailWant(owner), tailMask(r.mask), r.head, r.limit, s.umem.log, s.umem.start()})
 	r.head += n
 	r.cq.ci += n
 	s.rxHead += n
@@ -308,34 +308,33 @@ func (q *xskQueue) takePlain(most int) int {
 
 // takeRules is what takeRun goes by.
 type takeRules struct {
-	want       uint64
-	head, mask uint32
-	limit      uint32
-	log        uint8
-	start      uint32
+	want, mask  uint64
+	head, limit uint32
+	log         uint8
+	start       uint32
 }
 
-// takeRun writes RX entries from index at on for completions that are as expected.
-// It is apart so that all it needs stays in registers.
+// takeRun writes RX entries for completions that are as expected. It is apart so
+// that all it needs stays in registers.
 //
 //go:noinline
-func takeRun(descs []xdpDesc, at uint32, frames []uint32, run []cqe, c takeRules) (n uint32, bytes uint64) {
-	last, mask, log := uint32(len(descs)-1), tailMask(c.mask), c.log&31
-	frames = frames[:len(run)]
+func takeRun(descs []xdpDesc, frames []uint32, run []cqe, c *takeRules) (n uint32, bytes uint64) {
+	frames, descs = frames[:len(run)], descs[:len(run)]
+	want, mask, head, limit, log, start := c.want, c.mask, c.head, c.limit, c.log&31, uint64(c.start)
 	for i := range run {
 		e := &run[i]
-		if (e.load()^(c.want|tailCount(c.head+uint32(i))))&mask != 0 {
-			break
+		if (e.load()^(want|tailCount(head+uint32(i))))&mask != 0 {
+			return uint32(i), bytes
 		}
 		size := be32word(e.byteCount)
-		if size > c.limit {
-			break
+		if size > limit {
+			return uint32(i), bytes
 		}
-		descs[(at+uint32(i))&last] = xdpDesc{addr: uint64(frames[i])<<log + uint64(c.start), len: size}
+		d := &descs[i]
+		d.addr, d.len, d.options = uint64(frames[i])<<log+start, size, 0
 		bytes += uint64(size)
-		n++
 	}
-	return n, bytes
+	return uint32(len(run)), bytes
 }
 
 // takeOne handles any completion. The WQE is spent, whatever became of it.
@@ -434,49 +433,51 @@ func (q *xskQueue) refill() {
 	r.rec.store(recordRQ, r.posted&0xffff)
 }
 
-// postPlain posts n frames that the fill ring has, one a WQE.
+// postPlain posts up to n frames that the fill ring has, one a WQE.
 func (q *xskQueue) postPlain(n uint32) {
 	r, s := &q.recv, q.sock
+	rules := postRules{word: dataSeg(s.umem.room(), r.lkey, 0).a, base: s.umem.mem.iova + uint64(s.umem.start()),
+		logStep: logCeil(int(r.perWQE)), log: s.umem.log, frames: s.umem.frames}
 	took := uint32(0)
 	for took < n {
-		slot := r.posted & r.mask
-		part := min(n-took, r.mask+1-slot)
-		step := r.perWQE
-		used, posted := postRun(r.segs[slot*step:], r.frames[slot:][:part], s.fill.addrs, s.fill.at+took, postRules{
-			seg: dataSeg(s.umem.room(), r.lkey, 0), base: s.umem.mem.iova + uint64(s.umem.start()), step: step, log: s.umem.log, frames: s.umem.frames})
-		took += used
-		r.posted += posted
-		q.tally.badFill += uint64(used - posted)
+		slot, at := r.posted&r.mask, (s.fill.at+took)&s.fill.mask
+		part := min(n-took, r.mask+1-slot, s.fill.size()-at)
+		k := postRun(r.segs[slot*r.perWQE:], r.frames[slot:][:part], s.fill.addrs[at:], &rules)
+		r.posted += k
+		if took += k; k < part { // the entry is outside the UMEM
+			took++
+			q.tally.badFill++
+		}
 	}
 	s.fill.took(took)
 }
 
 // postRules is what postRun goes by.
 type postRules struct {
-	seg    seg // with no address
-	base   uint64
-	step   uint32
-	log    uint8
-	frames uint32
+	word    uint64 // of a data segment: length and key
+	base    uint64
+	logStep uint8 // of the segments of a WQE
+	log     uint8
+	frames  uint32
 }
 
-// postRun writes WQEs for as many entries of the fill ring, from index at on, as
-// frames is long, and remembers the frames. Entries outside the UMEM are left out:
-// it returns how many entries it used, and how many WQEs these became.
+// postRun writes WQEs for as many entries of the fill ring as frames is long, and
+// remembers the frames, up to the first entry that is outside the UMEM.
 //
 //go:noinline
-func postRun(segs []seg, frames []uint32, addrs []uint64, at uint32, c postRules) (used, posted uint32) {
-	last, log := uint32(len(addrs)-1), c.log&31
+func postRun(segs []seg, frames []uint32, addrs []uint64, c *postRules) uint32 {
+	addrs = addrs[:len(frames)]
+	word, base, step, log, most := c.word, c.base, c.logStep&31, c.log&31, uint64(c.frames)
 	for i := range frames {
-		n := addrs[(at+uint32(i))&last] >> log
-		if n >= uint64(c.frames) {
-			continue
+		n := addrs[i] >> log
+		if n >= most {
+			return uint32(i)
 		}
-		segs[posted*c.step] = seg{c.seg.a, be64word(c.base + n<<log)}
-		frames[posted] = uint32(n)
-		posted++
+		w := &segs[i<<step]
+		w.a, w.b = word, be64word(base+n<<log)
+		frames[i] = uint32(n)
 	}
-	return uint32(len(frames)), posted
+	return uint32(len(frames))
 }
 
 // postOdd posts WQEs one by one: of several frames, or of frames put aside.

@@ -21,6 +21,7 @@ type xskApp struct {
 	out     uint32   // in the TX ring and behind
 	packets uint64   // received
 	bytes   uint64
+	inside  uint32 // the entry that comes next is a further piece of its packet
 	sent    uint64 // put into the TX ring
 }
 
@@ -57,26 +58,32 @@ func (a *xskApp) drop(most int) int {
 	if n = min(n, room); n == 0 {
 		return 0
 	}
-	packets, bytes := dropRun(a.rx.descs, a.rx.at, a.fill.addrs, a.fill.at, n, ^(a.frame - 1))
-	a.packets += uint64(packets)
-	a.bytes += bytes
+	for k := uint32(0); k < n; {
+		at, to := (a.rx.at+k)&a.rx.mask, (a.fill.at+k)&a.fill.mask
+		part := min(n-k, a.rx.size()-at, a.fill.size()-to)
+		more, bytes := dropRun(a.rx.descs[at:][:part], a.fill.addrs[to:], ^(a.frame - 1))
+		a.packets += uint64(part - more)
+		a.bytes += bytes
+		k += part
+	}
 	a.rx.took(n)
 	a.fill.gave(n)
 	return int(n)
 }
 
-// dropRun moves the frames of n entries from one ring to the other.
+// dropRun moves the frames of entries to another ring. It returns how many of them
+// are not the last of their packet, and all bytes.
 //
 //go:noinline
-func dropRun(descs []xdpDesc, at uint32, addrs []uint64, to, n uint32, whole uint64) (packets uint32, bytes uint64) {
-	last, end, packets := uint32(len(descs)-1), uint32(len(addrs)-1), n
-	for i := range n {
-		d := &descs[(at+i)&last]
-		addrs[(to+i)&end] = d.addr & whole
+func dropRun(descs []xdpDesc, addrs []uint64, whole uint64) (more uint32, bytes uint64) {
+	addrs = addrs[:len(descs)]
+	for i := range descs {
+		d := &descs[i]
+		addrs[i] = d.addr & whole
 		bytes += uint64(d.len)
-		packets -= d.options & xdpContinue
+		more += d.options & xdpContinue
 	}
-	return packets, bytes
+	return more, bytes
 }
 
 // reclaim takes frames that were sent back into our hands.
@@ -85,12 +92,13 @@ func (a *xskApp) reclaim() {
 	if n = min(n, uint32(cap(a.free)-len(a.free))); n == 0 {
 		return
 	}
-	last, whole := a.comp.mask, ^(a.frame - 1)
-	free := a.free[len(a.free) : len(a.free)+int(n)]
-	for i := range free {
-		free[i] = a.comp.addrs[(a.comp.at+uint32(i))&last] & whole
+	for k := uint32(0); k < n; {
+		at := (a.comp.at + k) & a.comp.mask
+		part := a.comp.addrs[at:][:min(n-k, a.comp.size()-at)]
+		wholeFrames(a.free[len(a.free):][:len(part)], part, ^(a.frame - 1))
+		a.free = a.free[:len(a.free)+len(part)]
+		k += uint32(len(part))
 	}
-	a.free = a.free[:len(a.free)+int(n)]
 	a.out -= n
 	a.comp.took(n)
 }
@@ -104,15 +112,37 @@ func (a *xskApp) send(n, size int) int {
 	if k == 0 {
 		return 0
 	}
-	last, at := a.tx.mask, a.tx.at
-	for i, addr := range a.free[len(a.free)-k:] {
-		a.tx.descs[(at+uint32(i))&last] = xdpDesc{addr: addr, len: uint32(size)}
+	for left := k; left > 0; {
+		at := (a.tx.at + uint32(k-left)) & a.tx.mask
+		part := min(left, int(a.tx.size()-at))
+		describeFrames(a.tx.descs[at:][:part], a.free[len(a.free)-part:], uint32(size))
+		a.free = a.free[:len(a.free)-part]
+		left -= part
 	}
-	a.free = a.free[:len(a.free)-k]
 	a.out += uint32(k)
 	a.sent += uint64(k)
 	a.tx.gave(uint32(k))
 	return k
+}
+
+// wholeFrames copies addresses as those of the frames that they lie in.
+//
+//go:noinline
+func wholeFrames(out, in []uint64, whole uint64) {
+	out = out[:len(in)]
+	for i := range in {
+		out[i] = in[i] & whole
+	}
+}
+
+// describeFrames writes entries for packets that begin where their frames do.
+//
+//go:noinline
+func describeFrames(out []xdpDesc, frames []uint64, size uint32) {
+	frames = frames[:len(out)]
+	for i := range out {
+		out[i] = xdpDesc{addr: frames[i], len: size}
+	}
 }
 
 // refill puts frames that were sent back into the fill ring.
@@ -125,9 +155,11 @@ func (a *xskApp) refill() {
 	if n = min(n, room); n == 0 {
 		return
 	}
-	last, end, whole := a.comp.mask, a.fill.mask, ^(a.frame - 1)
-	for i := range n {
-		a.fill.addrs[(a.fill.at+i)&end] = a.comp.addrs[(a.comp.at+i)&last] & whole
+	for k := uint32(0); k < n; {
+		at, to := (a.comp.at+k)&a.comp.mask, (a.fill.at+k)&a.fill.mask
+		part := min(n-k, a.comp.size()-at, a.fill.size()-to)
+		wholeFrames(a.fill.addrs[to:], a.comp.addrs[at:][:part], ^(a.frame - 1))
+		k += part
 	}
 	a.out -= n
 	a.comp.took(n)
@@ -151,33 +183,39 @@ func (a *xskApp) forward(most int, swap bool) int {
 	if !swap {
 		mem = nil
 	}
-	packets, bytes := forwardRun(a.rx.descs, a.rx.at, a.tx.descs, a.tx.at, n, mem)
-	a.packets += uint64(packets)
-	a.bytes += bytes
-	a.sent += uint64(packets)
+	for k := uint32(0); k < n; {
+		at, to := (a.rx.at+k)&a.rx.mask, (a.tx.at+k)&a.tx.mask
+		part := min(n-k, a.rx.size()-at, a.tx.size()-to)
+		more, bytes := a.forwardRun(a.rx.descs[at:][:part], a.tx.descs[to:], mem)
+		a.packets += uint64(part - more)
+		a.sent += uint64(part - more)
+		a.bytes += bytes
+		k += part
+	}
 	a.out += n
 	a.rx.took(n)
 	a.tx.gave(n)
 	return int(n)
 }
 
-// forwardRun copies n entries from one ring to the other and swaps the addresses
-// at the front of packets that lie in mem.
+// forwardRun copies entries from one ring to the other and swaps the addresses at
+// the front of packets that lie in mem. It returns what dropRun does.
 //
 //go:noinline
-func forwardRun(in []xdpDesc, at uint32, out []xdpDesc, to, n uint32, mem []byte) (packets uint32, bytes uint64) {
-	last, end, packets, front := uint32(len(in)-1), uint32(len(out)-1), n, true
-	for i := range n {
-		d := in[(at+i)&last]
-		if front && d.addr < uint64(len(mem)) {
-			if b := mem[d.addr:]; len(b) >= 2*6 {
-				swapAddresses(b)
-			}
+func (a *xskApp) forwardRun(in, out []xdpDesc, mem []byte) (more uint32, bytes uint64) {
+	out = out[:len(in)]
+	last := uint64(max(len(mem), 16) - 16)
+	inside := a.inside
+	for i := range in {
+		d := in[i]
+		if inside == 0 && d.addr < last {
+			swapAddresses(mem[d.addr:][:16])
 		}
-		out[(to+i)&end] = d
+		out[i] = d
 		bytes += uint64(d.len)
-		front = d.options&xdpContinue == 0
-		packets -= d.options & xdpContinue
+		inside = d.options & xdpContinue
+		more += inside
 	}
-	return packets, bytes
+	a.inside = inside
+	return more, bytes
 }

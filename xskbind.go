@@ -96,3 +96,16 @@ func (n *nic) forwardXSK(c *channel, to *nic) (err error) {
 	c.cqs = slices.DeleteFunc(c.cqs, func(q *compQueue) bool { return q == own.cq })
 	return nil
 }
+
+// pairXSK has the sockets of two NICs send through each other.
+func pairXSK(x, y *nic) error {
+	for i := range min(x.params.queues, y.params.queues) {
+		if err := x.forwardXSK(x.channels[i], y); err != nil {
+			return err
+		}
+		if err := y.forwardXSK(y.channels[i], x); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -125,9 +125,9 @@ func (q *xskQueue) session(descs []xdpDesc, rules descRules) uint32 {
 	if blocks == 0 {
 		return 0
 	}
-	w := t.segs[(t.pi&t.mask)*segsPerBlock:]
-	descs = descs[:min(k, int(min(blocks*segsPerBlock-2, t.limit)))]
-	n, bytes := fillFromDescs(w[2:], s.comp.addrs, s.compHead, descs, rules)
+	w, at := t.segs[(t.pi&t.mask)*segsPerBlock:], s.compHead&s.comp.mask
+	descs = descs[:min(uint32(k), blocks*segsPerBlock-2, t.limit, s.comp.size()-at)]
+	n, bytes := fillFromDescs(w[2:], s.comp.addrs[at:], descs, &rules)
 	if n == 0 {
 		return 0
 	}
@@ -159,24 +159,24 @@ func (c *descRules) good(d xdpDesc) bool {
 }
 
 // fillFromDescs writes data segments for entries that are packets in one piece and
-// the completion entries for them, from index at on, up to the first that is
-// anything else. It is apart so that all it needs stays in registers.
+// the completion entries for them, up to the first that is anything else. It is
+// apart so that all it needs stays in registers.
 //
 //go:noinline
-func fillFromDescs(out []seg, comp []uint64, at uint32, descs []xdpDesc, c descRules) (n uint32, bytes uint64) {
-	last, inFrame := uint32(len(comp)-1), c.frame-1
-	out = out[:len(descs)]
+func fillFromDescs(out []seg, comp []uint64, descs []xdpDesc, c *descRules) (n uint32, bytes uint64) {
+	out, comp = out[:len(descs)], comp[:len(descs)]
+	key, base, most, frame, fit := c.key, c.base, c.size, c.frame, c.fit
 	for i := range descs {
 		d := descs[i] // read once: the client may change it
-		if d.options != 0 || c.fit.refuses(d.len) || d.addr >= c.size || uint32(d.addr)&inFrame+d.len > c.frame {
-			break
+		if d.options != 0 || fit.refuses(d.len) || d.addr >= most || uint32(d.addr)&(frame-1)+d.len > frame {
+			return uint32(i), bytes
 		}
-		out[i] = seg{c.key | uint64(be32word(d.len)), be64word(c.base + d.addr)}
-		comp[(at+uint32(i))&last] = d.addr
+		w := &out[i]
+		w.a, w.b = key|uint64(be32word(d.len)), be64word(base+d.addr)
+		comp[i] = d.addr
 		bytes += uint64(d.len)
-		n++
 	}
-	return n, bytes
+	return uint32(len(descs)), bytes
 }
 
 // postNext posts the packet at TX index at, of at most n entries, or refuses it.

@@ -1,0 +1,143 @@
+package main
+
+// benchxsk.go owns the benchmarks of zero-copy sockets: driver and ring time of
+// xdpsock's three modes, what a socket in another process costs beside one in
+// ours, and Linux's own AF_XDP beside it where the machine lets us. How figures
+// are made and printed is bench.go's.
+//
+// What is timed is the channel's own turn with the application's side of the rings
+// in the same thread, as xdpsock has it: completions, RX ring, fill ring, refill;
+// TX ring, WQEs, completion ring. The device works between sections.
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// xskBench is a socket on the rig's channel.
+type xskBench struct {
+	*benchRig
+	c    *channel
+	work *xskWork
+	send bool
+}
+
+// xskBenchFrames is how many frames a benchmark's UMEM has: the receive ring, what
+// it sends, and what the application has in its hands.
+const xskBenchFrames = 4096
+
+var xskVariants = []struct{ name, wire, mode string }{
+	{"xsk.txonly", "none", modeSend},
+	{"xsk.rxdrop", "gen:size=64,count=0", modeDrop},
+	{"xsk.l2fwd", "gen:size=64,count=0", modeForward},
+}
+
+// newXSKBench prepares one of xskVariants.
+func newXSKBench(name string) (*xskBench, error) {
+	for _, v := range xskVariants {
+		if v.name != name {
+			continue
+		}
+		r, err := newBenchRigFor("cx5", v.wire, wishes{queues: 1, promisc: true, xskSpread: true})
+		if err != nil {
+			return nil, err
+		}
+		b := &xskBench{benchRig: r, c: r.nic.channels[0], send: v.mode == modeSend}
+		cfg := xskWorkConfig{mode: v.mode, umem: umemConfig{frame: minUMEMFrame, frames: xskBenchFrames}, size: benchFrame, left: func(n int) int { return min(n, benchBurst) }}
+		if b.work, err = newXSKWork(b.c, cfg, &r.u); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
+		b.c.setHandler(b.work)
+		b.c.xsk.tx.sessions(true)
+		return b, nil
+	}
+	return nil, fmt.Errorf("no benchmark %s", name)
+}
+
+// section is what is timed.
+//
+//go:noinline
+func (b *xskBench) section() {
+	for range benchBursts {
+		b.c.poll(benchBurst)
+	}
+}
+
+// measure returns nanoseconds a packet in the median of so many sections: those
+// that something else on the machine interrupted do not count.
+func (b *xskBench) measure(sections int) (float64, error) {
+	for range 16 { // every frame was used once, and the rings are full
+		b.settle()
+		b.section()
+	}
+	b.settle()
+	b.c.publish()
+	before := b.packets()
+	spent := make([]time.Duration, sections)
+	for i := range spent {
+		start := time.Now()
+		b.section()
+		spent[i] = time.Since(start)
+		b.settle()
+	}
+	b.c.publish()
+	if got, want := b.packets()-before, uint64(sections*benchBurst*benchBursts); got != want {
+		return 0, fmt.Errorf("%d packets were to be handled, %d counted", want, got)
+	}
+	s := &b.c.xsk.stats
+	if lost := s.wqeErr.get() + s.oversize.get() + s.ringFull.get() + s.badDescs.get() + s.badFill.get() + b.c.xsk.tx.stats.cqeErr.get(); lost != 0 || b.dev.m.Stats().DMAFaults != 0 {
+		return 0, fmt.Errorf("%d packets lost to errors", lost)
+	}
+	slices.Sort(spent)
+	return float64(spent[sections/2].Nanoseconds()) / (benchBurst * benchBursts), nil
+}
+
+// packets is how many were handled so far.
+func (b *xskBench) packets() uint64 {
+	if b.send {
+		return b.c.xsk.tx.stats.packets.get()
+	}
+	return b.c.xsk.stats.redirect.get()
+}
+
+// benchXSK measures sockets.
+func benchXSK() (out []figure, err error) {
+	names := make([]string, len(xskVariants))
+	benches := make([]*xskBench, len(xskVariants))
+	for i, v := range xskVariants {
+		if benches[i], err = newXSKBench(v.name); err != nil {
+			return nil, err
+		}
+		defer benches[i].close()
+		names[i] = v.name
+	}
+	ns, allocs := make([][]float64, len(benches)), []float64(nil)
+	for run := range benchRuns + 1 {
+		for i, b := range benches {
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			v, err := b.measure(benchSections)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", names[i], err)
+			}
+			runtime.ReadMemStats(&m1)
+			if run > 0 { // the first warms up
+				ns[i] = append(ns[i], v)
+				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
+			}
+		}
+	}
+	for i, name := range names {
+		out = append(out, summarize(name, "ns/packet", ns[i]))
+	}
+	out = append(out, summarize("xsk.allocs", "allocs/packet", allocs))
+	counted, err := instructionFigures(names...)
+	return append(out, counted...), err
+}
+
+// isXSK tells the benchmarks of sockets from the others by name.
+func isXSK(name string) bool { return strings.HasPrefix(name, "xsk.") }

@@ -1,0 +1,276 @@
+package main
+
+// xskclient.go owns the other side of -xsk-listen: a process that attaches to a
+// queue and drops, sends or forwards through its rings (-attach PATH). It does not
+// own the bytes spoken (xskproto.go) nor the work on the rings (xskapp.go).
+//
+// After the answer there are no more messages: packets go through the rings. There
+// is a system call only where one side sleeps.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// xskClient is a queue that another process gave us.
+type xskClient struct {
+	conn  *net.UnixConn
+	grant xskGrant
+	mem   []byte
+	rings []byte
+	app   *xskApp
+	kick  int
+	wake  *os.File
+	over  chan error // why the other side ended it
+	undo  undo
+}
+
+// dialXSK attaches to a queue of the process that listens at path.
+func dialXSK(path string, r xskRequest) (c *xskClient, err error) {
+	c = &xskClient{over: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.undo.run())
+		}
+	}()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return c, fmt.Errorf("-attach: %w (an appliance with -xsk-listen makes this socket)", err)
+	}
+	c.conn = conn.(*net.UnixConn)
+	c.undo.add("connection", c.conn.Close)
+	if err := writeMessage(c.conn, r.encode()); err != nil {
+		return c, fmt.Errorf("-attach: %w", err)
+	}
+	kind, b, fds, err := readMessage(c.conn, xskFDs)
+	if err != nil {
+		return c, fmt.Errorf("-attach: %w", err)
+	}
+	c.undo.add("file descriptors", func() error { closeFDs(fds); return nil })
+	switch {
+	case kind == xskRefused || kind == xskClosed:
+		return c, wishf("-attach: refused: %s", b[xskHeader:])
+	case kind != xskAttach|xskAnswer || len(fds) != xskFDs:
+		return c, fmt.Errorf("-attach: %w: an answer of kind %#x with %d file descriptors", errXSKProtocol, kind, len(fds))
+	}
+	if c.grant, err = decodeGrant(b); err != nil {
+		return c, err
+	}
+	return c, c.open(r, fds)
+}
+
+// open maps what came with the answer.
+func (c *xskClient) open(r xskRequest, fds []int) (err error) {
+	for _, m := range []struct {
+		to   *[]byte
+		fd   int
+		size uint64
+	}{{&c.mem, fds[xskFDUMEM], c.grant.umemSize}, {&c.rings, fds[xskFDRings], c.grant.ringSize}} {
+		var st unix.Stat_t
+		if err := unix.Fstat(m.fd, &st); err != nil || st.Size < int64(m.size) || m.size > maxUMEM {
+			return fmt.Errorf("-attach: %w: a file shorter than the answer says", errXSKProtocol)
+		}
+		if *m.to, err = unix.Mmap(m.fd, 0, int(m.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
+			return fmt.Errorf("-attach: %w", err)
+		}
+		b := *m.to
+		c.undo.add("shared memory", func() error { return unix.Munmap(b) })
+	}
+	if uint64(r.umem.bytes()) != c.grant.umemSize {
+		return fmt.Errorf("-attach: %w: a UMEM of %d bytes", errXSKProtocol, c.grant.umemSize)
+	}
+	wake, err := unix.FcntlInt(uintptr(fds[xskFDWake]), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("-attach: %w", err)
+	}
+	c.kick, c.wake = fds[xskFDKick], os.NewFile(uintptr(wake), "wake")
+	c.undo.add("wake-ups", c.wake.Close)
+	c.app = newXSKApp(c.mem, r.umem.frame, c.rings, c.grant.places)
+	return nil
+}
+
+// close gives the queue back.
+func (c *xskClient) close() error { return c.undo.run() }
+
+// listen reads what the other side says after the answer: only why it ends.
+func (c *xskClient) listen() {
+	kind, b, fds, err := readMessage(c.conn, 0)
+	closeFDs(fds)
+	switch {
+	case err == nil && kind == xskClosed:
+		err = fmt.Errorf("the appliance has taken the queue back: %s", b[xskHeader:])
+	case err == nil || errors.Is(err, io.EOF):
+		err = errors.New("the appliance has gone")
+	}
+	c.over <- err
+	_ = c.wake.SetReadDeadline(time.Unix(1, 0))
+}
+
+// ask sends a request without a body and returns the answer's.
+func (c *xskClient) ask(kind int) ([]byte, error) {
+	b := make([]byte, xskHeader)
+	putHeader(b, kind, xskHeader)
+	if err := writeMessage(c.conn, b); err != nil {
+		return nil, err
+	}
+	got, b, fds, err := readMessage(c.conn, 0)
+	closeFDs(fds)
+	if err == nil && got != kind|xskAnswer {
+		err = fmt.Errorf("%w: an answer of kind %#x: %s", errXSKProtocol, got, b[xskHeader:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b[xskHeader:], nil
+}
+
+// nudge wakes the driver where it asks for that.
+func (c *xskClient) nudge() {
+	if c.app.tx.wants() || c.app.fill.wants() {
+		_, _ = unix.Write(c.kick, wakeOne[:])
+	}
+}
+
+// sleep waits for the driver, most at the longest.
+func (c *xskClient) sleep(most time.Duration) {
+	a := c.app
+	a.rx.ask(true)
+	a.comp.ask(true)
+	n, _ := a.rx.ready(1)
+	k, _ := a.comp.ready(1)
+	if n == 0 && k == 0 {
+		var b [8]byte
+		if c.wake.SetReadDeadline(time.Now().Add(most)) == nil {
+			_, _ = c.wake.Read(b[:])
+		}
+	}
+	a.rx.ask(false)
+	a.comp.ask(false)
+}
+
+// clientSpins is how many empty turns come before a sleep, clientSleep how long
+// one may be.
+const (
+	clientSpins = 200
+	clientSleep = 100 * time.Millisecond
+)
+
+// work does mode until done says so.
+func (c *xskClient) work(mode string, size int, left func(n int) int, done func() bool) {
+	if mode != modeSend {
+		c.app.giveFrames(len(c.app.free))
+		c.nudge()
+	}
+	for idle := 0; !done(); {
+		n := 0
+		switch mode {
+		case modeDrop:
+			n = c.app.drop(napiBudget)
+		case modeForward:
+			n = c.app.forward(napiBudget, true)
+		default:
+			n = c.app.send(left(napiBudget), size)
+		}
+		c.nudge()
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle > clientSpins {
+			c.sleep(clientSleep)
+			idle = 0
+		}
+	}
+}
+
+// runAttach is -attach: it works until ctx ends, -duration or -count is over, or
+// the appliance goes.
+func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) (err error) {
+	entries := 1 << logCeil(o.frames)
+	c, err := dialXSK(o.attach, xskRequest{port: uint32(o.attachPort), queue: uint32(o.attachQueue), umem: o.umemConfig(),
+		entries: [xskRings]int{entries, entries, entries, entries}, flags: o.requestFlags()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	log.Info("attached", "queue", o.attachQueue, "rule_queue", c.grant.queue, "mtu", c.grant.mtu, "frames", o.frames, "frame", o.frame,
+		"data_at", c.grant.start, "zero_copy", c.grant.flags&xskZeroCopy != 0)
+	if o.mode == modeSend {
+		if o.size <= etherHeader || o.size > min(o.frame, int(c.grant.mtu)+etherHeader) {
+			return wishf("-size %d: %d to %d can be sent from a frame", o.size, etherHeader+1, min(o.frame, int(c.grant.mtu)+etherHeader))
+		}
+		for at := 0; at < len(c.mem); at += o.frame {
+			fillTestFrame(c.mem[at:at+o.size], [6]byte{2}, o.attachQueue)
+		}
+	}
+	go c.listen()
+	w := &attachRun{c: c, o: o, begun: time.Now(), rate: rateMeter{at: time.Now()}}
+	c.work(o.mode, o.size, w.left, func() bool { return w.done(ctx, log) })
+	a := &appliance{o: o, out: out}
+	return errors.Join(w.gone, a.printTraffic(w.traffic(), nil, time.Since(w.begun)))
+}
+
+// requestFlags are what -attach asks for.
+func (o *xskOptions) requestFlags() uint32 {
+	flags := uint32(xskNeedWakeup | xskZeroCopy)
+	if o.multi {
+		flags |= xskMultiBuffer
+	}
+	return flags
+}
+
+// attachRun is how far a client's run has come.
+type attachRun struct {
+	c     *xskClient
+	o     options
+	begun time.Time
+	rate  rateMeter
+	turns int
+	gone  error
+}
+
+// lookEvery is how many turns pass between two looks at the clock.
+const lookEvery = 64
+
+// traffic is what went through the rings so far.
+func (w *attachRun) traffic() trafficCount {
+	a := w.c.app
+	return trafficCount{rxPackets: a.packets, rxBytes: a.bytes, txPackets: a.sent - uint64(a.out)}
+}
+
+// left is how many of n packets -count still lets through.
+func (w *attachRun) left(n int) int {
+	if w.o.count == 0 {
+		return n
+	}
+	return int(min(uint64(n), w.o.count-w.c.app.sent))
+}
+
+// done reports whether the run is over, and logs the rate each second.
+func (w *attachRun) done(ctx context.Context, log *slog.Logger) bool {
+	if w.o.count > 0 && max(w.c.app.packets, w.c.app.sent) >= w.o.count && w.c.app.out == 0 {
+		return true
+	}
+	if w.turns++; w.turns%lookEvery != 0 {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(w.rate.at) >= time.Second {
+		log.Info("rate", w.rate.update(now, w.traffic())...)
+	}
+	select {
+	case <-ctx.Done():
+		return true
+	case err := <-w.c.over:
+		w.gone = err
+		return true
+	default:
+	}
+	return w.o.duration > 0 && now.Sub(w.begun) >= w.o.duration
+}

@@ -1,0 +1,369 @@
+package main
+
+// xskserve.go owns the socket of -xsk-listen: who may connect, what a request gets,
+// and that all of it is taken back when the client goes, however it goes. It does
+// not own the bytes (xskproto.go) nor the order of attach and detach (xskbind.go).
+//
+// One goroutine serves one client, a second one turns its wake-ups into those of
+// the channel. A client that breaks a rule of the rings is told why and loses its
+// queue; so does one that is killed, since the kernel closes its socket.
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// xskClients is how many clients may be connected at once; each may have a queue.
+const xskClients = 2 * maxQueues
+
+// xskServer gives queues of nics to other processes.
+type xskServer struct {
+	nics  []*nic
+	log   *slog.Logger
+	lis   *net.UnixListener
+	mu    sync.Mutex
+	conns map[*net.UnixConn]struct{}
+	shut  bool
+	run   sync.WaitGroup
+	lives atomic.Int32 // clients with a queue
+}
+
+// listenXSK opens the socket at path, which only its owner may connect to.
+func listenXSK(path string, nics []*nic, log *slog.Logger) (*xskServer, error) {
+	if err := clearXSKPath(path); err != nil {
+		return nil, err
+	}
+	old := unix.Umask(0o177)
+	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("-xsk-listen: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("-xsk-listen: %w", err), lis.Close())
+	}
+	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{}}
+	s.run.Go(s.accept)
+	return s, nil
+}
+
+// clearXSKPath removes a socket that nobody answers at.
+func clearXSKPath(path string) error {
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("-xsk-listen: %w", err)
+	case st.Mode().Type() != os.ModeSocket:
+		return wishf("-xsk-listen %s: it exists and is no socket: choose another path", path)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		_ = conn.Close()
+		return wishf("-xsk-listen %s: somebody listens there already: choose another path", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("-xsk-listen: %w", err)
+	}
+	return nil
+}
+
+// close drops all clients and returns when their queues are free.
+func (s *xskServer) close() error {
+	s.mu.Lock()
+	s.shut = true
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	err := s.lis.Close()
+	s.run.Wait()
+	return err
+}
+
+func (s *xskServer) accept() {
+	for {
+		conn, err := s.lis.AcceptUnix()
+		if err != nil {
+			if s.over() {
+				return
+			}
+			s.log.Warn("-xsk-listen: " + err.Error())
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		if !s.enter(conn) {
+			_ = conn.Close()
+			continue
+		}
+		s.run.Go(func() {
+			s.serve(conn)
+			s.leave(conn)
+		})
+	}
+}
+
+func (s *xskServer) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shut
+}
+
+// enter takes a connection into the list while there is room.
+func (s *xskServer) enter(conn *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut || len(s.conns) >= xskClients {
+		return false
+	}
+	s.conns[conn] = struct{}{}
+	return true
+}
+
+func (s *xskServer) leave(conn *net.UnixConn) {
+	s.mu.Lock()
+	delete(s.conns, conn)
+	s.mu.Unlock()
+	_ = conn.Close()
+}
+
+// peerAllowed reports whether who connected is root or the user that we run as.
+func peerAllowed(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return failed
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("user %d may not attach: only root and user %d", cred.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// serve talks to one client until it goes.
+func (s *xskServer) serve(conn *net.UnixConn) {
+	if err := peerAllowed(conn); err != nil {
+		s.log.Warn("-xsk-listen: " + err.Error())
+		_ = writeMessage(conn, xskRefusal(xskClosed, err.Error()))
+		return
+	}
+	l := &xskLease{server: s, conn: conn}
+	err := l.talk()
+	if again := l.end(); again != nil {
+		s.log.Warn("-xsk-listen: a socket's memory stays mapped: " + again.Error())
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !s.over() {
+		s.log.Warn("-xsk-listen: a client was dropped: " + err.Error())
+		_ = writeMessage(conn, xskRefusal(xskClosed, err.Error()))
+	}
+}
+
+// xskLease is what one client has.
+type xskLease struct {
+	server *xskServer
+	conn   *net.UnixConn
+	c      *channel // nil before attach
+	sock   *xskSocket
+	grant  xskGrant
+	kick   *os.File
+	wake   int
+	undo   undo
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	reason atomic.Pointer[string] // why the driver ended it
+}
+
+// talk answers requests until the client closes its socket or breaks a rule.
+func (l *xskLease) talk() error {
+	for {
+		kind, b, fds, err := readMessage(l.conn, 0)
+		closeFDs(fds)
+		if why := l.reason.Load(); why != nil {
+			return errors.New(*why)
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case kind == xskAttach:
+			err = l.attach(b)
+		case (kind == xskGiven || kind == xskCounts) && l.c == nil:
+			err = writeMessage(l.conn, xskRefusal(xskRefused, "attach to a queue first"))
+		case kind == xskGiven:
+			b := make([]byte, xskHeader+4)
+			putHeader(b, xskGiven|xskAnswer, len(b))
+			le.PutUint32(b[xskHeader:], l.grant.flags)
+			err = writeMessage(l.conn, b)
+		case kind == xskCounts:
+			b := make([]byte, xskHeader, xskHeader+8*len(xskCountNames))
+			putHeader(b, xskCounts|xskAnswer, xskHeader)
+			for _, n := range l.c.xsk.stats.countsOf() {
+				b = le.AppendUint64(b, n)
+			}
+			le.PutUint32(b[8:], uint32(len(b)))
+			err = writeMessage(l.conn, b)
+		default:
+			return fmt.Errorf("%w: a message of kind %#x", errXSKProtocol, kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// attach answers a request for a queue. What cannot be met is answered with the
+// reason, and the client may ask again.
+func (l *xskLease) attach(b []byte) error {
+	r, err := decodeRequest(b)
+	if err != nil {
+		return err
+	}
+	if l.c != nil {
+		return writeMessage(l.conn, xskRefusal(xskRefused, fmt.Sprintf("this connection has queue %d already: open another for a second", l.c.index)))
+	}
+	var fds []int
+	if fds, err = l.open(r); err != nil {
+		again := l.undo.run()
+		l.c = nil
+		if again != nil {
+			l.server.log.Warn("-xsk-listen: " + again.Error())
+		}
+		return writeMessage(l.conn, xskRefusal(xskRefused, err.Error()))
+	}
+	l.server.lives.Add(1)
+	return writeMessage(l.conn, l.grant.encode(), fds...)
+}
+
+// open makes what a request asks for, each step with its undo.
+func (l *xskLease) open(r xskRequest) (fds []int, err error) {
+	if int64(r.port) >= int64(len(l.server.nics)) {
+		return nil, wishf("port %d: there are 0 to %d", r.port, len(l.server.nics)-1)
+	}
+	n := l.server.nics[r.port]
+	c, err := n.xskChannel(int(r.queue))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.umem.check(); err != nil {
+		return nil, err
+	}
+	places, ringSize, err := layoutRings(r.entries)
+	if err != nil {
+		return nil, err
+	}
+	frames, err := newSharedMemory("mlx5d-umem", r.umem.bytes())
+	if err != nil {
+		return nil, err
+	}
+	l.undo.add("UMEM", frames.close)
+	rings, err := newSharedMemory("mlx5d-rings", ringSize)
+	if err != nil {
+		return nil, err
+	}
+	l.undo.add("rings", rings.close)
+	kick, wake, err := l.openWakes()
+	if err != nil {
+		return nil, err
+	}
+	u, err := newUMEM(n.mem, frames.b, r.umem)
+	if err != nil {
+		return nil, err
+	}
+	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
+	l.sock = newSocket(u, rings.b, places)
+	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
+	if err := c.attachXSK(l.sock); err != nil {
+		return nil, err
+	}
+	l.undo.add("socket", c.detachXSK)
+	l.c = c
+	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(n.params.queues) + r.queue, mtu: uint32(n.params.mtu),
+		start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
+	l.watch()
+	return []int{frames.fd, rings.fd, kick, wake}, nil
+}
+
+// openWakes makes the eventfds of both directions.
+func (l *xskLease) openWakes() (kick, wake int, err error) {
+	var fds [2]int
+	for i := range fds {
+		if fds[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return 0, 0, fmt.Errorf("eventfd: %w", err)
+		}
+		if i == 0 {
+			l.kick = os.NewFile(uintptr(fds[i]), "kick")
+			l.undo.add("wake-ups", l.kick.Close)
+		} else {
+			l.undo.add("wake-ups", func() error { return unix.Close(fds[i]) })
+		}
+	}
+	return fds[0], fds[1], nil
+}
+
+// watch passes wake-ups of the client on to the channel, and ends the talk when
+// the driver has given up on the client.
+func (l *xskLease) watch() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.done.Go(func() {
+		var b [8]byte
+		for {
+			if _, err := l.kick.Read(b[:]); err != nil {
+				return // closed, see end
+			}
+			if binary.NativeEndian.Uint64(b[:]) != 0 {
+				l.c.vec.kick()
+			}
+		}
+	})
+	l.done.Go(func() {
+		select {
+		case why := <-l.sock.fault:
+			l.reason.Store(&why)
+			_ = l.conn.CloseRead()
+		case <-ctx.Done():
+		}
+	})
+}
+
+// end takes back all that the client had: first the queue, then what it used.
+// When it returns an error the device may still use the memory, which stays.
+func (l *xskLease) end() error {
+	if l.c == nil {
+		return nil
+	}
+	last := len(l.undo.steps) - 1
+	detached := l.undo.steps[last].do()
+	l.undo.steps = l.undo.steps[:last]
+	l.stop()
+	_ = l.kick.SetReadDeadline(time.Unix(1, 0))
+	l.done.Wait()
+	l.c = nil
+	l.server.lives.Add(-1)
+	if detached != nil {
+		return detached
+	}
+	return l.undo.run()
+}
