@@ -55,20 +55,29 @@ func rateBetween(a, b loadSample) (r loadRate, ok bool) {
 	return loadRate{per(b.bytes - a.bytes), per(b.packets - a.packets), per(b.events - a.events)}, true
 }
 
-// differs reports whether two rates differ by more than chance explains.
-func differs(a, b uint64) bool { return 100*(max(a, b)-min(a, b)) > significant*b }
+// differs reports whether a rate differs from the one before by more than chance
+// explains, in whole percent of that. Whatever comes where there was nothing does.
+func differs(now, before uint64) bool {
+	if before == 0 {
+		return now > 0
+	}
+	return 100*(max(now, before)-min(now, before))/before > significant
+}
 
 // compareLoad is +1 when now is better than before, -1 when worse, 0 when neither:
 // more bytes, else more packets, else fewer events.
 func compareLoad(now, before loadRate) int {
-	for _, r := range [...]struct{ now, before uint64 }{
-		{now.bytes, before.bytes}, {now.packets, before.packets}, {before.events, now.events},
+	for _, r := range [...]struct {
+		now, before uint64
+		more        int // what it is when there is more
+	}{
+		{now.bytes, before.bytes, 1}, {now.packets, before.packets, 1}, {now.events, before.events, -1},
 	} {
 		if differs(r.now, r.before) {
 			if r.now > r.before {
-				return 1
+				return r.more
 			}
-			return -1
+			return -r.more
 		}
 	}
 	return 0
