@@ -430,7 +430,7 @@ func TestXSKHostileIndices(t *testing.T) {
 		{func(r *xskRig) { *r.app.fill.producer = r.app.fill.at + 5000 }, "fill ring: the producer"},
 		{func(r *xskRig) { *r.app.fill.producer = r.app.fill.at - 100 }, "fill ring: the producer"},
 		{func(r *xskRig) { *r.app.tx.producer = 1 << 31 }, "TX ring: the producer"},
-		{func(r *xskRig) { *r.app.rx.consumer = *r.app.rx.producer + 1 }, "RX ring: the consumer"},
+		{func(r *xskRig) { *r.app.rx.consumer = *r.app.rx.producer + 5000 }, "RX ring: the consumer"},
 		{func(r *xskRig) { *r.app.comp.consumer = 7; r.app.send(10, 60) }, "completion ring: the consumer"},
 	} {
 		in := &listWire{}
