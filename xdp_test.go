@@ -428,6 +428,9 @@ func runAttachUnderLoad(t *testing.T, profile string, kind wishes, seed uint64) 
 		default:
 			program = func(*channel) (xdpProgram, error) { return numberProgram{verdict, mark, &seenBy[mark]}, nil }
 		}
+		if i%100 == 99 { // the queues change their kind too, with a program in place
+			require.NoError(t, n.setPrivFlag("rx_striding_rq", i%200 == 99 && n.caps.striding))
+		}
 		require.NoError(t, n.attach(program))
 		settled := seenBy[(i+249)%250].Load()
 		if i%5 == 0 {
