@@ -372,7 +372,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
-	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.upper()); err != nil {
+	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.sockets()); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
