@@ -545,7 +545,7 @@ func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) erro
 	}
 	s := mergeSummaries(parts...)
 	s.finish(lost, ran)
-	return a.print(s, s.text)
+	return a.print(s, func() string { return s.text() + verdictText(lost) })
 }
 
 // countSummary is the result of a mode that does not inspect.
@@ -581,8 +581,16 @@ func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran tim
 				text += fmt.Sprintf("  %s: %d\n", l.Name, l.Count)
 			}
 		}
-		return text
+		return text + verdictText(lost)
 	})
+}
+
+// verdictText says who lost packets, a line each.
+func verdictText(lost map[string]uint64) (text string) {
+	for _, line := range lossVerdict(lost) {
+		text += line + "\n"
+	}
+	return text
 }
 
 // print writes a result as JSON or, where nobody reads standard output, as text

@@ -27,12 +27,13 @@ func sessionWide(out *seg, refs *pageRef, frames *txFrame, fours int, lkey uint3
 //go:noescape
 func plainWide(wqes *wqeBlock, refs *pageRef, frames *txFrame, fours int, ctrl uint64, index uint16, lkey uint32, limit sizeRange) (n int, bytes uint32)
 
-// inlineWide puts up to n frames, as long as they want the same as eseg and take
-// just one block, into blocks from out on. Their bytes lie in mem, which is at bus
-// address base, and start at offset last at most: a block's worth is read.
+// inlineWide puts up to n frames, as long as they want the same as the first and
+// take just one block and most bytes, into blocks from out on. Their bytes lie in
+// mem, which is at bus address base, and begin at offset last at most: whatever
+// the size, mostBlock bytes are copied.
 //
 //go:noescape
-func inlineWide(out *seg, refs *pageRef, frames *txFrame, n int, eseg *seg, mem *byte, base, last uint64, span uint32) (done int, bytes uint32)
+func inlineWide(out *seg, refs *pageRef, frames *txFrame, n int, mem *byte, base, last uint64, most uint32) (done int, bytes uint32)
 
 // returnWide ends the use of up to n pages that a queue has, until one was lent
 // to others too. Numbers of pages that nobody has any more are put into cache,

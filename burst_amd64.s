@@ -181,59 +181,64 @@ done:
 	VZEROUPPER
 	RET
 
-// func inlineWide(out *seg, refs *pageRef, frames *txFrame, n int, eseg *seg, mem *byte, base, last uint64, span uint32) (done int, bytes uint32)
+// func inlineWide(out *seg, refs *pageRef, frames *txFrame, n int, mem *byte, base, last uint64, most uint32) (done int, bytes uint32)
 //
-//	R8, R9  eth segment   R10 mem   R11 base   R12 last   R13 span   R15 bytes
-TEXT ·inlineWide(SB), NOSPLIT, $0-84
+//	BX behind the last frame, DI behind its block, SI the ref
+//	CX 8 a frame, negative: what is left to do
+//	R8, R9 eth segment   R10 mem   R11 base   R12 last   R13 sizes, less one   R15 bytes
+TEXT ·inlineWide(SB), NOSPLIT, $0-76
 	MOVQ out+0(FP), DI
 	MOVQ refs+8(FP), SI
 	MOVQ frames+16(FP), BX
 	MOVQ n+24(FP), CX
-	MOVQ eseg+32(FP), AX
-	MOVQ seg_a(AX), R8
-	MOVQ seg_b(AX), R9
-	MOVQ mem+40(FP), R10
-	MOVQ base+48(FP), R11
-	MOVQ last+56(FP), R12
-	MOVL span+64(FP), R13
+	MOVQ (txFrame_eseg+seg_a)(BX), R8
+	MOVQ (txFrame_eseg+seg_b)(BX), R9
+	MOVQ mem+32(FP), R10
+	MOVQ base+40(FP), R11
+	MOVQ last+48(FP), R12
+	MOVL most+56(FP), R13
+	SUBL $const_leastBlock, R13
 	XORL R15, R15
-	TESTQ CX, CX
+	SHLQ $3, CX
+	LEAQ (BX)(CX*4), BX
+	LEAQ (DI)(CX*8), DI
+	NEGQ CX
 	JEQ  done
 
 loop:
-	CMPQ R8, (txFrame_eseg+seg_a)(BX)
+	CMPQ R8, (txFrame_eseg+seg_a)(BX)(CX*4)
 	JNE  done
-	CMPQ R9, (txFrame_eseg+seg_b)(BX)
+	CMPQ R9, (txFrame_eseg+seg_b)(BX)(CX*4)
 	JNE  done
-	MOVL txFrame_form(BX), AX
+	MOVL txFrame_form(BX)(CX*4), AX
 	LEAL -const_leastBlock(AX), DX
 	CMPL DX, R13
 	JHI  done
-	MOVQ txFrame_addr(BX), DX
+	MOVQ txFrame_addr(BX)(CX*4), DX
 	SUBQ R11, DX
 	CMPQ DX, R12
 	JHI  done
-	VMOVDQU (R10)(DX*1), Y0   // bytes 0-31
-	VMOVDQU 28(R10)(DX*1), Y1 // bytes 28-59
 	ADDL AX, R15
 	ORL  $const_dsInline, AX
 	BSWAPL AX
-	MOVL AX, (DI)
-	VMOVDQU Y0, 4(DI)
-	VMOVDQU Y1, 32(DI)
-	MOVL txFrame_page(BX), AX
+	VMOVDQU (R10)(DX*1), X0   // bytes 0-15
+	VMOVDQU 12(R10)(DX*1), X1 // bytes 12-27
+	VMOVDQU 28(R10)(DX*1), Y2 // bytes 28-59
+	MOVL AX, (DI)(CX*8)
+	VMOVDQU X0, 4(DI)(CX*8)
+	VMOVDQU X1, 16(DI)(CX*8)
+	VMOVDQU Y2, 32(DI)(CX*8)
+	MOVL txFrame_page(BX)(CX*4), AX
 	MOVL AX, (SI)
-	ADDQ $txFrame__size, BX
-	ADDQ $64, DI
 	ADDQ $4, SI
-	DECQ CX
+	ADDQ $8, CX
 	JNE  loop
 
 done:
-	MOVQ n+24(FP), AX
-	SUBQ CX, AX
-	MOVQ AX, done+72(FP)
-	MOVL R15, bytes+80(FP)
+	SARQ $3, CX
+	ADDQ n+24(FP), CX
+	MOVQ CX, done+64(FP)
+	MOVL R15, bytes+72(FP)
 	VZEROUPPER
 	RET
 

@@ -14,7 +14,7 @@ func plainWide(*wqeBlock, *pageRef, *txFrame, int, uint64, uint16, uint32, sizeR
 	return 0, 0
 }
 
-func inlineWide(*seg, *pageRef, *txFrame, int, *seg, *byte, uint64, uint64, uint32) (done int, bytes uint32) {
+func inlineWide(*seg, *pageRef, *txFrame, int, *byte, uint64, uint64, uint32) (done int, bytes uint32) {
 	return 0, 0
 }
 

@@ -1,9 +1,10 @@
 package main
 
-// channel.go owns the turn of a channel: in which order its queues are looked at,
-// when its counters are published, and how a queue that failed is set up anew. It
-// does not own when a turn is taken (napi.go), nor what stands in the queues
-// (rxpath.go, txpath.go), nor how they came to be (nic.go).
+// channel.go owns the life of a channel: start and stop, its turn (in which order
+// queues are looked at, when settings are taken over and counters published), and
+// how a queue that failed is set up anew. It does not own when a turn is taken
+// (napi.go), nor what stands in the queues (rxpath.go, txpath.go), nor how they came
+// to be (nic.go).
 // Manual: chapters Receive Queue, Send Queue (states).
 
 import (
@@ -11,6 +12,87 @@ import (
 	"slices"
 	"time"
 )
+
+// Settings that a channel takes over between two bursts.
+const (
+	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
+	wantXDP                    // and on its queue on another NIC
+	wantNoComplete             // no checksum verdict "complete"
+)
+
+// applyFlags tells every channel the flags that can change while it runs.
+func (n *nic) applyFlags() {
+	want := uint32(0)
+	if n.params.flags.skbTxMPWQE {
+		want |= wantSKB
+	}
+	if n.params.flags.xdpTxMPWQE {
+		want |= wantXDP
+	}
+	if n.params.flags.rxNoCsumComplete {
+		want |= wantNoComplete
+	}
+	for _, c := range n.channels {
+		c.want.Store(want)
+	}
+}
+
+// takeOver applies settings; the channel's goroutine calls it, or newChannel.
+func (c *channel) takeOver(want uint32) {
+	c.have = want
+	c.tx.sessions(want&wantSKB != 0)
+	if c.forward != nil {
+		c.forward.sessions(want&wantXDP != 0)
+	}
+	if c.xsk != nil {
+		c.xsk.tx.sessions(want&wantXDP != 0)
+	}
+	if c.xdp != nil {
+		c.xdp.sessions(want&wantXDP != 0)
+	}
+}
+
+// start gives every channel its handler and its goroutine. stop ends them.
+func (n *nic) start(handlers []handler, busy bool, cpus []int) {
+	n.applyFlags()
+	for i, c := range n.channels {
+		c.setHandler(handlers[i])
+		c.busy, c.cpu = busy, -1
+		if i < len(cpus) {
+			c.cpu = cpus[i]
+		}
+		c.done = make(chan struct{})
+		c.mail.open()
+		go func() {
+			defer close(c.done)
+			c.run(c)
+		}()
+	}
+	n.undo.add("channels", func() error { n.stop(); return nil })
+}
+
+// setHandler gives a channel that does not run its work.
+func (c *channel) setHandler(h handler) {
+	c.handler = h
+	_, c.drops = h.(dropHandler)
+	c.direct, _ = h.(directHandler)
+}
+
+// stop ends the channels' goroutines after a last look at their queues.
+func (n *nic) stop() {
+	for _, c := range n.channels {
+		c.vec.halt()
+	}
+	for _, c := range n.channels {
+		<-c.done
+	}
+	for _, c := range n.channels { // what others sent to one that had stopped already
+		for c.visited() {
+			c.turn(c)
+		}
+		poller(c).idle()
+	}
+}
 
 // poll is one turn of a channel: completions, handler, refill.
 func (c *channel) poll(budget int) int {

@@ -43,7 +43,7 @@ func (f txForm) plain() bool { return f <= txSizeMask }
 func (f txForm) header() uint32 { return uint32(f >> headerShift) }
 
 // tagged reports whether an eth segment has a VLAN tag to insert.
-func tagged(eseg seg) bool { return be64word(eseg.b)&(insertVLAN<<16) != 0 }
+func tagged(eseg seg) bool { return eseg.b&be64word(insertVLAN<<16) != 0 }
 
 // sizeRange says which frames can be sent as they are: from a header up to what
 // the port takes. One unsigned comparison checks both ends, and of a form that

@@ -156,7 +156,7 @@ func newXDPSendWork(c *channel, w *sendWork) xdpSendWork {
 }
 
 func (w xdpSendWork) turn(c *channel) int {
-	n := min(c.xdp.room(), len(w.frames))
+	n := min(c.roomXDP(), len(w.frames))
 	if n == 0 {
 		return 0
 	}

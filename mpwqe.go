@@ -46,22 +46,43 @@ func fillSession(out []seg, refs []pageRef, frames []txFrame, lkey uint32, ok si
 // the device needs no second read for them: a length word, the bytes, and what
 // fills the last segment. All frames lie in memory mem, at bus address base.
 type inlineSession struct {
-	mem  []byte
-	base uint64
-	most uint32 // bytes of the longest frame that is put in
-	lkey uint32
+	mem   []byte
+	base  uint64
+	most  uint32 // bytes of the longest frame that is put in
+	lkey  uint32
+	last  uint64 // the last offset in mem that a whole block can be read from
+	block uint32 // bytes of the longest frame that fills a block; 0 is none
 }
+
+// prepare notes what follows from mem and most.
+func (s *inlineSession) prepare() {
+	s.last, s.block = 0, 0
+	if s.most >= leastBlock && len(s.mem) >= wqebb {
+		s.last, s.block = uint64(len(s.mem)-wqebb), min(s.most, mostBlock)
+	}
+}
+
+// leastBlock is the least that takes a whole block with the length in front, and
+// mostBlock the most. Every port takes frames of that size.
+const (
+	leastBlock = wqebb - 4 - segment + 1
+	mostBlock  = wqebb - 4
+	_          = uint(minMTU - mostBlock)
+)
 
 // fill is fillSession with frames put in. used is the number of segments.
 func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok sizeRange) (n, used, inlined int, bytes uint32) {
-	for n < len(frames) {
-		k, sum := s.blocks(out[used:], refs[n:], frames[n:], frames[0].eseg, ok)
-		n, used, inlined, bytes = n+k, used+k*segsPerBlock, inlined+k, bytes+sum
-		if n == len(frames) {
-			break
+	if k := min(len(frames), int(uint(len(out))/segsPerBlock)); k > 0 && s.block > 0 {
+		if wideLoops {
+			n, bytes = inlineWide(&out[0], &refs[0], &frames[0], k, &s.mem[0], s.base, s.last, s.block)
+		} else {
+			n, bytes = s.blocks(out, refs, frames[:k])
 		}
+		used, inlined = n*segsPerBlock, n
+	}
+	for eseg := frames[0].eseg; n < len(frames); n++ {
 		f := &frames[n]
-		if f.eseg != frames[0].eseg || ok.refuses(uint32(f.form)) {
+		if f.eseg != eseg || ok.refuses(uint32(f.form)) {
 			break
 		}
 		room, put := s.one(out[used:], f)
@@ -75,37 +96,32 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 			inlined++
 		}
 		refs[n] = f.page
-		used, bytes, n = used+room, bytes+f.form.size(), n+1
+		used, bytes = used+room, bytes+f.form.size()
 	}
 	return n, used, inlined, bytes
 }
 
-// leastBlock is the least that takes a whole block with the length in front.
-const leastBlock = wqebb - 4 - segment + 1
-
-// blocks puts in frames that take just one block, 45 to 60 bytes, from the front
-// of frames; for small packets that is all of them.
-func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame, eseg seg, ok sizeRange) (n int, bytes uint32) {
-	if s.most < leastBlock || len(s.mem) < wqebb || ok.refuses(wqebb-4) {
-		return 0, 0
-	}
-	frames = frames[:min(len(frames), len(out)/segsPerBlock)]
-	refs = refs[:len(frames)]
-	last, span := uint64(len(s.mem)-wqebb), min(s.most, wqebb-4)-leastBlock
-	if wideLoops && len(frames) > 0 {
-		n, bytes = inlineWide(&out[0], &refs[0], &frames[0], len(frames), &eseg, &s.mem[0], s.base, last, span)
-	}
-	for ; n < len(frames); n++ {
-		f := &frames[n]
+// blocks puts in frames from the front that take just one block; for small packets
+// that is all of them. It is inlineWide in Go.
+func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame) (n int, bytes uint32) {
+	refs, eseg, span := refs[:len(frames)], frames[0].eseg, s.block-leastBlock
+	for i := range frames {
+		f := &frames[i]
 		size, off := uint32(f.form), f.addr-s.base
-		if f.eseg != eseg || size-leastBlock > span || off > last {
-			break
+		if f.eseg != eseg || size-leastBlock > span || off > s.last {
+			return i, bytes
 		}
-		putInline(out[n*segsPerBlock:][:segsPerBlock], s.mem[off:], size)
-		refs[n] = f.page
+		// Written out here, since the compiler would call it: all 60 bytes, beyond a
+		// shorter frame too. The device reads no more than the length says.
+		o, m, le := (*wqeBlock)(out[i*segsPerBlock:]), (*[wqebb]byte)(s.mem[off:]), binary.LittleEndian
+		o[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(m[:]))<<32, le.Uint64(m[4:])}
+		o[1] = seg{le.Uint64(m[12:]), le.Uint64(m[20:])}
+		o[2] = seg{le.Uint64(m[28:]), le.Uint64(m[36:])}
+		o[3] = seg{le.Uint64(m[44:]), le.Uint64(m[52:])}
+		refs[i] = f.page
 		bytes += size
 	}
-	return n, bytes
+	return len(frames), bytes
 }
 
 // one writes the segments of one frame of any size: put in where it is small and

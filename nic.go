@@ -29,12 +29,12 @@ package main
 // Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
 // IOVA, the address that the device uses for our memory.
 //
-// Life of a received packet: the filter table lets it in, the spread table finds
-// its TIR, the hash its RQ. The device writes it into the next WQE's fragments
-// and then a CQE, whose last byte is the owner bit. The poll sees the bit, makes
-// a view of the page's bytes (no copy) and hands a batch of views to the
-// handler. When the handler is done the WQE is posted again; a page that the
-// handler keeps is replaced.
+// Life of a received packet: a rule of the user's leads it to its queue, or else
+// the filter table lets it in, the spread table finds its TIR, the hash its RQ.
+// The device writes it into the next WQE's fragments and then a CQE, whose last
+// byte is the owner bit. The poll sees the bit, makes a view of the page's bytes
+// (no copy) and hands a batch of views to the handler. When the handler is done
+// the WQE is posted again; a page that the handler keeps is replaced.
 //
 // Life of a sent packet: the handler gives frames in DMA memory to the send
 // queue, which writes WQEs, then the doorbell record, then the doorbell. The
@@ -765,19 +765,13 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 func (n *nic) createSteering(rules []rule) (err error) {
 	rqns := make([]uint32, len(n.channels))
 	for i, c := range n.channels {
-		rqns[i] = c.rx.n
+		if rqns[i] = c.rx.n; n.params.xskSpread && c.xsk != nil {
+			rqns[i] = c.xsk.recv.n
+		}
 	}
 	to := spreadTo{td: n.td, rqns: rqns[:n.params.queues], rqtSize: n.params.rqt}
 	if n.params.trap {
 		to.trap, to.trapRQ = true, rqns[n.params.queues]
-	}
-	for _, c := range n.channels {
-		if c.xsk != nil {
-			to.upper = append(to.upper, c.xsk.recv.n)
-		}
-	}
-	if n.params.xskSpread {
-		to.rqns = to.upper
 	}
 	c := n.channels[0]
 	place := sinkPlace{fw: n.fw, mem: n.mem, eqn: c.eq.n, uar: c.uar, uarPage: c.uarPage, tsFormat: n.caps.rqTime}
@@ -789,19 +783,18 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	if n.steering, err = newSteering(n.fw, n.caps, to, [6]byte(n.mac), &n.undo); err != nil {
 		return err
 	}
-	n.rules = newRuleTable(n.steering, n.caps, n.td, func(q int) uint32 { return n.queueOf(q, to.upper) }, place)
+	n.rules = newRuleTable(n.steering, n.caps, n.td, n.queueOf, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
 }
 
 // queueOf is the receive queue behind a queue's number as users count: the regular
-// ones, then the upper ones. That of a channel may have been replaced since it was
-// opened.
-func (n *nic) queueOf(queue int, upper []uint32) uint32 {
+// ones, which may have been replaced since they were opened, then the upper ones.
+func (n *nic) queueOf(queue int) uint32 {
 	if queue < n.params.queues {
 		return n.channels[queue].rx.n
 	}
-	return upper[queue-n.params.queues]
+	return n.channels[queue-n.params.queues].xsk.recv.n
 }
 
 // bringUp lets traffic in: the last step, when every queue is ready.
@@ -842,93 +835,12 @@ func (n *nic) readLink() error {
 	}
 }
 
-// Settings that a channel takes over between two bursts.
-const (
-	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
-	wantXDP                    // and on its queue on another NIC
-	wantNoComplete             // no checksum verdict "complete"
-)
-
-// applyFlags tells every channel the flags that can change while it runs.
-func (n *nic) applyFlags() {
-	want := uint32(0)
-	if n.params.flags.skbTxMPWQE {
-		want |= wantSKB
-	}
-	if n.params.flags.xdpTxMPWQE {
-		want |= wantXDP
-	}
-	if n.params.flags.rxNoCsumComplete {
-		want |= wantNoComplete
-	}
-	for _, c := range n.channels {
-		c.want.Store(want)
-	}
-}
-
-// takeOver applies settings; the channel's goroutine calls it, or newChannel.
-func (c *channel) takeOver(want uint32) {
-	c.have = want
-	c.tx.sessions(want&wantSKB != 0)
-	if c.forward != nil {
-		c.forward.sessions(want&wantXDP != 0)
-	}
-	if c.xsk != nil {
-		c.xsk.tx.sessions(want&wantXDP != 0)
-	}
-	if c.xdp != nil {
-		c.xdp.sessions(want&wantXDP != 0)
-	}
-}
-
 // ringMemory is what the receive rings' buffers take together, in bytes.
 func (n *nic) ringMemory() (sum int) {
 	for _, c := range n.channels {
 		sum += c.rx.ringMemory()
 	}
 	return sum
-}
-
-// start gives every channel its handler and its goroutine. stop ends them.
-func (n *nic) start(handlers []handler, busy bool, cpus []int) {
-	n.applyFlags()
-	for i, c := range n.channels {
-		c.setHandler(handlers[i])
-		c.busy, c.cpu = busy, -1
-		if i < len(cpus) {
-			c.cpu = cpus[i]
-		}
-		c.done = make(chan struct{})
-		c.mail.open()
-		go func() {
-			defer close(c.done)
-			c.run(c)
-		}()
-	}
-	n.undo.add("channels", func() error { n.stop(); return nil })
-}
-
-// setHandler gives a channel that does not run its work.
-func (c *channel) setHandler(h handler) {
-	c.handler = h
-	_, c.drops = h.(dropHandler)
-	c.direct, _ = h.(directHandler)
-}
-
-// stop ends the channels' goroutines after a last look at their queues.
-func (n *nic) stop() {
-	for _, c := range n.channels {
-		c.vec.halt()
-	}
-	for _, c := range n.channels {
-		<-c.done
-	}
-	for _, c := range n.channels { // what others sent to one that had stopped already
-		for c.visited() {
-			c.turn(c)
-		}
-		poller(c).idle()
-	}
 }
 
 // notify tells an operator, who may not listen.

@@ -235,6 +235,16 @@ func (p *pagePool) share(n uint32) pageRef {
 	return p.id | pageRef(n)
 }
 
+// adopt gives the owner a part again in page n, of which it has a fragment that was
+// lent, so that lendOwn may count on. It may have settled the page since.
+func (p *pagePool) adopt(n uint32) {
+	if p.own[n] == 0 {
+		pg := &p.pages[n]
+		pg.refs.Add(pageBias - 1)
+		pg.lent, p.own[n] = 1, ownLent
+	}
+}
+
 // lendOwn counts a fragment of page n that a queue of the same goroutine keeps
 // until returnAll.
 func (p *pagePool) lendOwn(n uint32) pageRef {

@@ -208,7 +208,7 @@ func (q *compQueue) free(mem *arena) {
 func (q *compQueue) peek(ci uint32) (*cqe, uint64) {
 	e := &q.cqes[ci&q.mask]
 	w := atomic.LoadUint64(&e.tail)
-	if tailOwner(w) != ci>>q.log&1 || tailOpcode(w) == cqeInvalid {
+	if tailOwner(w) != ci>>(q.log&31)&1 || tailOpcode(w) == cqeInvalid {
 		return nil, 0
 	}
 	return e, w

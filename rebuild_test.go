@@ -43,13 +43,21 @@ func newSwitchRig(t *testing.T, profile string, w wishes, share int) *switchRig 
 	r.seen = make([]atomic.Uint32, switchFrames)
 	var handlers []handler
 	for i, c := range r.n.channels {
-		k := &checkWork{t: t, rand: rand.New(rand.NewPCG(7, uint64(i))), seen: r.seen, last: -1, scratch: make([]byte, 1<<14),
+		k := &checkWork{t: t, rand: rand.New(rand.NewPCG(7, uint64(i))), seen: r.seen, last: make([]uint64, 1<<16), scratch: make([]byte, 1<<14),
 			want: make([]byte, 1<<14), later: make(chan heldFrame, 16), share: share}
 		r.work, handlers = append(r.work, k), append(handlers, k)
 		r.consumers.Go(func() { k.consume(c.pool, uint64(i)) })
 	}
 	r.n.start(handlers, false, nil)
 	t.Cleanup(func() { _ = r.n.close() })
+	rules := make([]rule, 2) // lead two of the flows to queues of their own
+	for i := range rules {
+		rules[i], err = parseRule(fmt.Sprintf("flow-type udp4 src-port %d action %d", i, 1-i))
+		require.NoError(t, err)
+	}
+	rules, err = placeRules(rules)
+	require.NoError(t, err)
+	require.NoError(t, r.n.rules.set(rules))
 	r.wire.open.Store(true)
 	return r
 }

@@ -8,7 +8,8 @@ package main
 //
 //	flow-type tcp4 src-ip 192.168.0.0 m 0.0.0.255 dst-port 80 action 2 loc 1
 //
-// A bit that is set behind m is ignored, as ethtool has it; without m all count.
+// A bit that is set behind m is ignored, as ethtool has it; without m all count. The
+// mask may also stand apart (src-ip-mask), and queue N says the same as action N.
 // The rule at the lowest location is looked at first and the first that fits
 // decides. Rules without one take locations from the last downwards, as ethtool
 // hands them out: of two such, the later is looked at first.
@@ -121,7 +122,6 @@ var (
 			outer(l2l4FirstVid, 0, ftFieldOuterFirstVid)}},
 		{name: "user-def", label: "User-defined", form: formHex, bits: 64, cannot: "the device has no field of one's own"},
 		{name: "vf", cannot: "rules lead to this function's own queues"},
-		{name: "queue", cannot: "write action N"},
 		{name: "context", cannot: "there is one RSS table, which takes what no rule fits"},
 	}
 	macWord = ruleWord{name: wordMAC, label: "Dest MAC addr", form: formMAC, bits: 48, pieces: dstMAC}
@@ -248,11 +248,29 @@ func parseRule(text string) (rule, error) {
 		}
 		words = words[n:]
 	}
-	if !seen["action"] {
+	switch {
+	case seen["action"] && seen["queue"]:
+		return r, wishf("queue: action says where to already")
+	case !seen["action"] && !seen["queue"]:
 		return r, wishf("action is missing: action N leads to queue N, action -1 drops")
 	}
-	slices.SortFunc(r.terms, func(a, b ruleTerm) int { return cmp.Compare(r.flow.place(a.word), r.flow.place(b.word)) })
-	return r, nil
+	return r, r.finish()
+}
+
+// finish puts what was read into its form: in order, without what is ignored.
+func (r *rule) finish() error {
+	var kept []ruleTerm
+	for _, t := range r.terms {
+		if err := t.sensible(); err != nil {
+			return err
+		}
+		if t.value = t.value.and(t.mask); t.mask != (ruleValue{}) {
+			kept = append(kept, t)
+		}
+	}
+	slices.SortFunc(kept, func(a, b ruleTerm) int { return cmp.Compare(r.flow.place(a.word), r.flow.place(b.word)) })
+	r.terms = kept
+	return nil
 }
 
 // flowNames lists the flow types for those who named another.
@@ -277,8 +295,8 @@ func (r *rule) take(words []string) (n int, err error) {
 		return 0, wishf("%s: its value is missing", name)
 	}
 	switch name {
-	case "action":
-		r.action, err = parseAction(words[1])
+	case "action", "queue":
+		r.action, err = parseAction(name, words[1])
 		return 2, err
 	case "loc":
 		v, err := parseNumber(words[1], 64)
@@ -287,6 +305,9 @@ func (r *rule) take(words []string) (n int, err error) {
 		}
 		r.loc = int(v)
 		return 2, nil
+	}
+	if of, ok := strings.CutSuffix(name, "-mask"); ok {
+		return 2, r.takeMask(of, words[1])
 	}
 	w := r.flow.word(name)
 	switch {
@@ -299,30 +320,37 @@ func (r *rule) take(words []string) (n int, err error) {
 	if t.value, err = w.parse(r.flow.version, words[1]); err != nil {
 		return 0, wishf("%s %s: %v", name, words[1], err)
 	}
-	n = 2
-	if len(words) > 2 && words[2] == "m" {
-		if len(words) == 3 {
-			return 0, wishf("%s: the mask behind m is missing", name)
-		}
-		ignore, err := w.parse(r.flow.version, words[3])
-		if err != nil {
-			return 0, wishf("%s m %s: %v", name, words[3], err)
-		}
-		n, t.mask = 4, t.mask.without(ignore)
+	r.terms = append(r.terms, t)
+	switch {
+	case len(words) < 3 || words[2] != "m":
+		return 2, nil
+	case len(words) == 3:
+		return 0, wishf("%s: the mask behind m is missing", name)
 	}
-	if err := t.sensible(n == 4); err != nil {
-		return 0, err
+	return 4, r.takeMask(name, words[3])
+}
+
+// takeMask reads the mask of a word that has been read.
+func (r *rule) takeMask(name, mask string) error {
+	i := slices.IndexFunc(r.terms, func(t ruleTerm) bool { return t.word.name == name })
+	if i < 0 {
+		return wishf("%s-mask: %s with its value stands before it", name, name)
 	}
-	t.value = t.value.and(t.mask)
-	if t.mask != (ruleValue{}) {
-		r.terms = append(r.terms, t)
+	t := &r.terms[i]
+	if t.mask != ones(t.word.bits) {
+		return wishf("%s-mask: %s has a mask already", name, name)
 	}
-	return n, nil
+	ignore, err := t.word.parse(r.flow.version, mask)
+	if err != nil {
+		return wishf("%s m %s: %v", name, mask, err)
+	}
+	t.mask = t.mask.without(ignore)
+	return nil
 }
 
 // sensible refuses what would never fit a packet.
-func (t ruleTerm) sensible(masked bool) error {
-	v := binary.BigEndian.Uint16(t.value[14:])
+func (t ruleTerm) sensible() error {
+	v, masked := binary.BigEndian.Uint16(t.value[14:]), t.mask != ones(t.word.bits)
 	switch {
 	case t.word.name == wordVLANType && (masked || v != ethVLAN && v != ethQinQ):
 		return wishf("%s: %#x or %#x, without a mask", wordVLANType, ethVLAN, ethQinQ)
@@ -340,16 +368,16 @@ func (t *flowType) wordNames() string {
 			names = append(names, w.name)
 		}
 	}
-	return strings.Join(append(names, "action", "loc"), ", ")
+	return strings.Join(append(names, "action", "queue", "loc"), ", ")
 }
 
-func parseAction(s string) (int, error) {
-	if s == "-1" {
+func parseAction(word, s string) (int, error) {
+	if s == "-1" && word == "action" {
 		return ruleDrop, nil
 	}
 	v, err := parseNumber(s, 31)
 	if err != nil {
-		return 0, wishf("action %s: a queue's number, or -1 to drop", s)
+		return 0, wishf("%s %s: a queue's number, or action -1 to drop", word, s)
 	}
 	return int(v), nil
 }
@@ -487,10 +515,17 @@ func checkRules(rules []rule, c caps, regular, upper int) error {
 	case rules[len(rules)-1].loc >= 1<<c.logTable:
 		return wishf("-rule: loc %d: the device's flow tables hold %d", rules[len(rules)-1].loc, 1<<c.logTable)
 	}
+	seen := map[string]int{}
 	for _, r := range rules {
 		if err := r.check(c, regular, upper); err != nil {
 			return wishf("-rule %q: %v", r, err)
 		}
+		mask, value := r.match(c.outerVer)
+		key := string(mask) + string(value)
+		if loc, ok := seen[key]; ok {
+			return wishf("-rule %q: the rule at loc %d fits the same packets and comes first", r, loc)
+		}
+		seen[key] = r.loc
 	}
 	return nil
 }
@@ -565,7 +600,8 @@ type ruleGroup struct {
 // groupRules cuts 2^log entries into groups for rules, which are sorted: one entry
 // a location, so that the order of entries is that of locations. A group reaches up
 // to where the next begins, and its spare entries take further rules of its kind
-// without a change of groups. Every group costs the device a look-up: rules of one
+// without a change of groups. That of two groups the one with the lower entries is
+// looked at first is what Linux relies on too. Every group costs the device a look-up: rules of one
 // kind do best side by side.
 func groupRules(rules []rule, log uint8, byVersion bool) (out []ruleGroup) {
 	for _, r := range rules {
@@ -636,7 +672,7 @@ func formatRules(rules []rule, queues int) string {
 		for i := range r.flow.words {
 			if w := &r.flow.words[i]; w.label != "" && (r.extends(w) || r.isBasic(w)) {
 				v, m := r.termOf(w)
-				fmt.Fprintf(&b, "\t%s: %s mask: %s\n", w.label, upper(w, w.format(w.form, v)), upper(w, w.format(w.maskForm(), m)))
+				fmt.Fprintf(&b, "\t%s: %s mask: %s\n", w.label, shown(w, w.format(w.form, v)), shown(w, w.format(w.maskForm(), m)))
 			}
 		}
 		if r.action == ruleDrop {
@@ -648,10 +684,13 @@ func formatRules(rules []rule, queues int) string {
 	return b.String()
 }
 
-// upper is a value as ethtool shows it: Ethernet addresses in capitals.
-func upper(w *ruleWord, s string) string {
-	if w.form == formMAC {
+// shown is a value as ethtool shows it: what is Ethernet's in capitals.
+func shown(w *ruleWord, s string) string {
+	switch {
+	case w.form == formMAC:
 		return strings.ToUpper(s)
+	case w.name == wordProto:
+		return "0x" + strings.ToUpper(s[2:])
 	}
 	return s
 }

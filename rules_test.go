@@ -36,6 +36,8 @@ func TestParseRule(t *testing.T) {
 		{"flow-type tcp4 dst-port 4660 m 255 action 0", "flow-type tcp4 dst-port 4608 m 0xff action 0"},
 		{"flow-type tcp4 tos 0x28 m 3 dst-ip 1.2.3.4 action 0", "flow-type tcp4 dst-ip 1.2.3.4 tos 0x28 m 0x3 action 0"},
 		{"flow-type ip4 l4proto 47 action 0", "="},
+		{"flow-type ip4 src-ip 1.2.3.4 dst-ip 1.2.3.4 src-ip-mask 0.0.0.255 queue 3", "flow-type ip4 src-ip 1.2.3.0 m 0.0.0.255 dst-ip 1.2.3.4 action 3"},
+		{"flow-type ether src 02:00:00:00:00:01 src-mask 00:00:00:00:00:0f vlan-etype 0x8100 m 0 action 3", "flow-type ether src 02:00:00:00:00:00 m 00:00:00:00:00:0f vlan-etype 0x8100 action 3"},
 		{"flow-type ip6 src-ip 2001:db8::1 dst-ip 2001:db8:: m ::ffff tclass 0x2 l4proto 58 action 1", "="},
 		{"flow-type tcp6 src-ip ::ffff:1.2.3.4 action 1", "="},
 		{"flow-type ether action 3", "="},
@@ -73,12 +75,12 @@ func TestParseRuleRefuses(t *testing.T) {
 		{"flow-type tcp dst-port 80 action 1", "flow-type tcp: ether, ip4, tcp4"},
 		{"flow-type tcp4 dst-port 80", "action is missing: action N leads to queue N, action -1 drops"},
 		{"flow-type tcp4 dst-port 80 action", "action: its value is missing"},
-		{"flow-type tcp4 dst-port 80 action -2", "action -2: a queue's number, or -1 to drop"},
+		{"flow-type tcp4 dst-port 80 action -2", "action -2: a queue's number, or action -1 to drop"},
 		{"flow-type tcp4 dst-port 80 action two", "action two: a queue's number"},
 		{"flow-type tcp4 dst-port 80 action 99999999999", "action 99999999999: a queue's number"},
 		{"flow-type tcp4 action 1 loc 1024", "loc 1024: 0 to 1023"},
 		{"flow-type tcp4 action 1 loc -1", "loc -1: 0 to 1023"},
-		{"flow-type tcp4 action 1 m 1", "m: flow-type tcp4 has src-ip, dst-ip, tos, src-port, dst-port, vlan-etype, vlan, dst-mac, action, loc"},
+		{"flow-type tcp4 action 1 m 1", "m: flow-type tcp4 has src-ip, dst-ip, tos, src-port, dst-port, vlan-etype, vlan, dst-mac, action, queue, loc"},
 		{"flow-type tcp4 action 1 action 2", "action stands twice"},
 		{"flow-type tcp4 dst-port 1 dst-port 2 action 2", "dst-port stands twice"},
 		{"flow-type tcp4 dst-port 65536 action 1", "dst-port 65536: 0 to 65535"},
@@ -105,7 +107,13 @@ func TestParseRuleRefuses(t *testing.T) {
 		{"flow-type ip4 l4data 1 action 1", "l4data: the device matches ports by protocol"},
 		{"flow-type tcp4 user-def 1 action 1", "user-def: the device has no field of one's own"},
 		{"flow-type tcp4 vf 1 action 1", "vf: rules lead to this function's own queues"},
-		{"flow-type tcp4 queue 1", "queue: write action N"},
+		{"flow-type tcp4 queue 1 action 1", "queue: action says where to already"},
+		{"flow-type tcp4 queue -1", "queue -1: a queue's number, or action -1 to drop"},
+		{"flow-type tcp4 dst-port-mask 1 dst-port 1 action 1", "dst-port-mask: dst-port with its value stands before it"},
+		{"flow-type tcp4 dst-port 1 m 3 dst-port-mask 1 action 1", "dst-port-mask: dst-port has a mask already"},
+		{"flow-type tcp4 dst-port 1 dst-port-mask x action 1", "dst-port m x: a decimal number"},
+		{"flow-type tcp4 dst-port 1 dst-port-mask", "dst-port-mask: its value is missing"},
+		{"flow-type tcp4 loc-mask 1 action 1", "loc-mask: loc with its value stands before it"},
 		{"flow-type tcp4 context 1", "context: there is one RSS table"},
 		{"flow-type sctp4 dst-port 1 action 1", "dst-port: the device parses TCP and UDP headers, not SCTP's"},
 		{"flow-type ah6 spi 1 action 1", "spi: the device finds that of ESP only"},
@@ -113,7 +121,7 @@ func TestParseRuleRefuses(t *testing.T) {
 		{"flow-type ether src 1:2:3:4:5 action 1", "src 1:2:3:4:5: six bytes such as 02:00:00:00:00:01"},
 		{"flow-type ether src 02:00:00:00:00:00:00:01 action 1", "six bytes"},
 		{"flow-type ether dst-mac 02:00:00:00:00:01 action 1", "dst-mac: flow-type ether calls it dst"},
-		{"flow-type ether src-ip 1.2.3.4 action 1", "src-ip: flow-type ether has src, dst, proto, vlan-etype, vlan, action, loc"},
+		{"flow-type ether src-ip 1.2.3.4 action 1", "src-ip: flow-type ether has src, dst, proto, vlan-etype, vlan, action, queue, loc"},
 		{"flow-type ether proto 0x8100 action 1", "proto 0x8100: the device looks at the EtherType behind the tag: write vlan-etype 0x8100"},
 		{"flow-type ether vlan-etype 0x9100 action 1", "vlan-etype: 0x8100 or 0x88a8, without a mask"},
 		{"flow-type ether vlan-etype 0x8100 m 0x1 action 1", "vlan-etype: 0x8100 or 0x88a8, without a mask"},
@@ -280,6 +288,9 @@ func TestCheckRules(t *testing.T) {
 		require.ErrorContains(t, err, c.says)
 		require.ErrorAs(t, err, &wishError{})
 	}
+	err := checkRules(mustRules(t, "flow-type tcp4 dst-port 5 action 0 loc 9", "flow-type tcp4 src-port 5 action 0 loc 8", "flow-type tcp4 dst-port 5 action 1 loc 3"), able, 4, 0)
+	require.EqualError(t, err, `-rule "flow-type tcp4 dst-port 5 action 0 loc 9": the rule at loc 3 fits the same packets and comes first`)
+	require.ErrorContains(t, checkRules(mustRules(t, "flow-type tcp4 action 0 loc 1", "flow-type ip4 l4proto 6 action 0 loc 9"), able, 4, 0), "the rule at loc 1 fits the same packets")
 	lacking := able
 	ftFieldOuterSip.set(lacking.maskable[:], 0)
 	require.NoError(t, checkRules(mustRules(t, "flow-type tcp4 src-ip 1.2.3.4 action 0", "flow-type tcp6 src-ip 1::2 action 0"), lacking, 1, 0), "whole addresses need no masks")
@@ -289,7 +300,7 @@ func TestCheckRules(t *testing.T) {
 // used.
 func TestFormatRules(t *testing.T) {
 	text := formatRules(mustRules(t, "flow-type tcp4 src-ip 192.168.0.1 dst-port 80 action 2 loc 1",
-		"flow-type ether dst 01:80:c2:00:00:00 m 00:00:00:00:00:0f vlan 5 m 0xf000 action -1 loc 2",
+		"flow-type ether dst 01:80:c2:00:00:00 m 00:00:00:00:00:0f proto 0x88cc vlan 5 m 0xf000 action -1 loc 2",
 		"flow-type ip6 l4proto 58 dst-mac 02:00:00:00:00:0a action 0 loc 3"), 4)
 	require.Equal(t, `4 RX rings available
 Total 3 rules
@@ -307,7 +318,7 @@ Filter: 2
 	Flow Type: Raw Ethernet
 	Src MAC addr: 00:00:00:00:00:00 mask: FF:FF:FF:FF:FF:FF
 	Dest MAC addr: 01:80:C2:00:00:00 mask: 00:00:00:00:00:0F
-	Ethertype: 0x0 mask: 0xffff
+	Ethertype: 0x88CC mask: 0x0
 	VLAN EtherType: 0x0 mask: 0xffff
 	VLAN: 0x5 mask: 0xf000
 	User-defined: 0x0 mask: 0xffffffffffffffff

@@ -16,7 +16,10 @@ package main
 // Rules are changed by building a new table beside the old one, which is then made
 // the root in one command: no packet ever meets half of them.
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // ruleTable is the rules in force. One goroutine uses it at a time.
 type ruleTable struct {
@@ -30,18 +33,17 @@ type ruleTable struct {
 	place   sinkPlace
 
 	rules   []rule
-	first   uint32         // the table that packets meet first
-	isRoot  bool           // it is the root
-	targets map[int]uint32 // TIRs in front of single queues
-	drops   ruleDrops
-	undo    undo // of the table in force
-	lasting undo // of what stays when rules change: targets, counter
+	first   uint32                    // the table that packets meet first
+	isRoot  bool                      // it is the root
+	targets map[int]uint32            // TIRs in front of single queues
+	drops   atomic.Pointer[ruleDrops] // nil until a rule drops; whoever shows counters reads it
+	undo    undo                      // of the table in force
+	lasting undo                      // of what stays when rules change: targets, counter
 }
 
 // ruleDrops is what counts packets that rules drop: a flow counter, or where the
 // device has none a sink. It is made with the first rule that drops.
 type ruleDrops struct {
-	on      bool
 	counter uint32
 	sink    *sink
 	tir     uint32 // leads to the sink
@@ -141,13 +143,14 @@ func (t *ruleTable) add(table, group uint32, r rule, u *undo) error {
 		}
 		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, to, u)
 	}
-	if err := t.countDrops(); err != nil {
+	d, err := t.countDrops()
+	if err != nil {
 		return err
 	}
-	if t.drops.sink != nil {
-		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, t.drops.tir, u)
+	if d.sink != nil {
+		return t.s.addRule(table, group, uint32(r.loc), value, destTIR, d.tir, u)
 	}
-	if err := t.s.fw.setDropEntry(table, group, uint32(r.loc), value, t.drops.counter); err != nil {
+	if err := t.s.fw.setDropEntry(table, group, uint32(r.loc), value, d.counter); err != nil {
 		return err
 	}
 	u.add("rule", func() error { return t.s.fw.deleteFlowEntry(table, uint32(r.loc)) })
@@ -168,30 +171,26 @@ func (t *ruleTable) target(queue int) (uint32, error) {
 	return tir, nil
 }
 
-// dropped is what counts packets that rules drop; it is not on where none does.
-func (t *ruleTable) dropped() ruleDrops { return t.drops }
-
-// countDrops makes what counts packets that rules drop, once.
-func (t *ruleTable) countDrops() (err error) {
-	d, fw := &t.drops, t.s.fw
-	switch {
-	case d.on:
-		return nil
-	case !t.counts:
-		k, err := t.place.newSink(&t.lasting)
-		if err == nil {
-			d.tir, err = t.s.directTIR(t.td, k.rqn, &t.lasting)
-		}
-		if err != nil {
-			return fmt.Errorf("queue of what rules drop: %w", err)
-		}
-		d.sink = k
-	default:
+// countDrops finds or makes what counts packets that rules drop.
+func (t *ruleTable) countDrops() (*ruleDrops, error) {
+	if d := t.drops.Load(); d != nil {
+		return d, nil
+	}
+	d, fw := &ruleDrops{}, t.s.fw
+	var err error
+	if t.counts {
 		if d.counter, err = fw.allocFlowCounter(); err != nil {
-			return fmt.Errorf("flow counter: %w", err)
+			return nil, fmt.Errorf("flow counter: %w", err)
 		}
 		t.lasting.add("flow counter", func() error { return fw.deallocFlowCounter(d.counter) })
+	} else {
+		if d.sink, err = t.place.newSink(&t.lasting); err == nil {
+			d.tir, err = t.s.directTIR(t.td, d.sink.rqn, &t.lasting)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("queue of what rules drop: %w", err)
+		}
 	}
-	d.on = true
-	return nil
+	t.drops.Store(d)
+	return d, nil
 }

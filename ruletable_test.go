@@ -100,9 +100,7 @@ func (r *ruleRig) send(frames ...[]byte) (queues []int) {
 	r.t.Helper()
 	first := r.sent
 	for i, f := range frames {
-		f = append(slices.Clone(f), make([]byte, max(60-len(f), 0))...)
-		binary.BigEndian.PutUint32(f[len(f)-4:], uint32(first+i))
-		r.wire.push(f)
+		r.wire.push(marked(f, first+i))
 	}
 	r.sent += len(frames)
 	r.settle()
@@ -122,6 +120,13 @@ func (r *ruleRig) send(frames ...[]byte) (queues []int) {
 	return queues
 }
 
+// marked is a copy of a frame, of the least length at least, that ends in a number.
+func marked(f []byte, n int) []byte {
+	f = append(slices.Clone(f), make([]byte, max(60-len(f), 0))...)
+	binary.BigEndian.PutUint32(f[len(f)-4:], uint32(n))
+	return f
+}
+
 // settle waits until what was sent is delivered or counted as dropped.
 func (r *ruleRig) settle() {
 	r.t.Helper()
@@ -129,7 +134,7 @@ func (r *ruleRig) settle() {
 		r.col.mu.Lock()
 		came := r.col.total
 		r.col.mu.Unlock()
-		return uint64(came)+r.counter("rx_rule_dropped")+r.counter("rx_steer_missed_packets") == uint64(r.sent)
+		return uint64(came)+r.counter("rx_rule_dropped")+r.counter("rx_steer_missed_packets")+r.counter("rx_out_of_buffer") == uint64(r.sent)
 	}, 20*time.Second, 200*time.Microsecond, "%d frames sent", r.sent)
 }
 
@@ -268,7 +273,7 @@ func TestRulesLeadToQueues(t *testing.T) {
 		t.Run(profile, func(t *testing.T) {
 			// The queue for control traffic stands in for an upper one.
 			r := newRuleRig(t, profile, wishes{queues: 3, promisc: true, trap: true}, "flow-type tcp4 action 1")
-			r.n.rules.rqn = func(q int) uint32 { return r.n.queueOf(q, []uint32{r.n.channels[3].rx.n}) }
+			r.n.rules.rqn = func(q int) uint32 { return r.n.channels[q].rx.n }
 			require.Equal(t, []int{1, 1, 1}, r.send(tcp4, changed(tcp4, atSrc4+3, 9), changed(tcp4, atPorts4, 9)))
 			port := func(p byte) []byte { return changed(udp4, atPorts4+2, 0, p) }
 			require.NoError(t, r.n.rules.set(mustRules(t,
@@ -289,6 +294,42 @@ func TestRulesLeadToQueues(t *testing.T) {
 			r.close()
 		})
 	}
+}
+
+// The queues of zero-copy sockets are the upper half of the numbers. Where nobody
+// listens there the device drops and counts.
+func TestRulesLeadToSockets(t *testing.T) {
+	r := newRuleRig(t, "cx5", wishes{queues: 2, promisc: true, xsk: true}, "flow-type udp4 action 3", "flow-type tcp4 action 1")
+	r.wire.lossy = true
+	require.Equal(t, []int{wentNowhere, 1, wentNowhere}, r.send(udp4, tcp4, udp4))
+	require.EqualValues(t, 2, r.counter("rx_out_of_buffer"))
+	require.Equal(t, r.n.channels[1].xsk.recv.n, r.n.queueOf(3))
+	require.Contains(t, r.n.formatRules(), "4 RX rings available")
+	r.close()
+	_, err := openNIC(context.Background(), testDevice(t, model.Config{}), false, openOptions{wishes: wishes{queues: 2, xsk: true}, cpus: 2, rules: mustRules(t, "flow-type udp4 action 4")})
+	require.ErrorContains(t, err, "action 4: queues are 0 to 3, or -1 to drop")
+}
+
+// A rule leads to a queue's number: when the receive queue behind it is replaced,
+// by one of another kind, packets follow, and none goes elsewhere.
+func TestRulesFollowReplacedQueues(t *testing.T) {
+	r := newRuleRig(t, "cx5", wishes{queues: 3, promisc: true}, "flow-type udp4 action 1", "flow-type tcp6 action -1")
+	for i := range 10 {
+		before := r.n.queueOf(1)
+		for range 50 {
+			r.wire.push(marked(udp4, r.sent))
+			r.sent++
+		}
+		require.NoError(t, r.n.setPrivFlag("rx_striding_rq", i%2 == 0))
+		require.NotEqual(t, before, r.n.queueOf(1))
+		r.settle()
+	}
+	for id, q := range r.col.queue {
+		require.Equal(t, []int{1}, q, "frame %d", id)
+	}
+	require.NoError(t, r.n.rules.set(mustRules(t, "flow-type udp4 action 2", "flow-type tcp4 action 1")))
+	require.Equal(t, []int{2, 1}, r.send(udp4, tcp4), "a way to a queue that no rule led to before")
+	r.close()
 }
 
 // Rules come before the filter: they take what is not for us too. What none of them
@@ -343,9 +384,7 @@ func TestNoPacketMeetsHalfTheRules(t *testing.T) {
 	for i := range 300 {
 		require.NoError(t, r.n.rules.set(sets[(i+1)%2]))
 		for range 20 {
-			f := append(slices.Clone(flow), make([]byte, max(60-len(flow), 0))...)
-			binary.BigEndian.PutUint32(f[len(f)-4:], uint32(r.sent))
-			r.wire.push(f)
+			r.wire.push(marked(flow, r.sent))
 			r.sent++
 		}
 	}

@@ -780,7 +780,11 @@ func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
 
 // lendWhole is lend for a frame in one piece.
 func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
-	if q.guest != nil && q.guest != q.pool {
+	switch q.guest {
+	case nil:
+	case q.pool:
+		q.pool.adopt(p.at >> logPage)
+	default:
 		return txFrame{addr: q.guest.mem.iova + uint64(p.at), form: txSize(size), page: q.guest.share(p.at >> logPage)}
 	}
 	q.lentAt = q.posted

@@ -127,7 +127,7 @@ type checkWork struct {
 	t       testing.TB
 	rand    *rand.Rand
 	seen    []atomic.Uint32 // by number
-	last    int64           // number seen last
+	last    []uint64        // number seen last, plus 1: of each flow, or where it has one element of all
 	scratch []byte
 	want    []byte
 	later   chan heldFrame
@@ -154,11 +154,15 @@ func (w *checkWork) handle(c *channel, packets []packet) {
 		p := &packets[i]
 		b := c.rx.contiguous(p, w.scratch)
 		number, ok := w.check(b, w.want)
-		if !ok || int64(number) <= w.last || len(b) != int(p.size) || p.ok() != 7 || p.tag != 0 {
+		last := &w.last[0]
+		if ok && len(w.last) > 1 {
+			last = &w.last[be16(b, 34)]
+		}
+		if !ok || number < *last || len(b) != int(p.size) || p.ok() != 7 || p.tag != 0 {
 			w.bad.Add(1)
 			continue
 		}
-		w.last = int64(number)
+		*last = number + 1
 		w.seen[number].Add(1)
 		w.got.Add(1)
 		if w.share > 0 && w.rand.IntN(w.share) == 0 {
@@ -242,6 +246,7 @@ type rxCase struct {
 	above   int // sizes go beyond the MTU by so much
 	share   int // one packet in so many is held by another goroutine
 	queues  int
+	lossy   bool // the wire waits for nobody
 }
 
 func (c rxCase) name() string {
@@ -252,6 +257,9 @@ func (c rxCase) name() string {
 	if c.w.rxCompress {
 		kind += fmt.Sprintf("-compressed%d", c.w.rxMini)
 	}
+	if c.lossy {
+		kind += "/lossy"
+	}
 	return fmt.Sprintf("%s/%s/mtu%d/ring%d/hold%d", c.profile, kind, c.w.mtu, c.w.rxRing, c.share)
 }
 
@@ -259,10 +267,10 @@ func rxCases() (out []rxCase) {
 	for _, profile := range model.Profiles() {
 		for _, kind := range []wishes{{}, {rxStriding: true}, {rxCompress: true}, {rxCompress: true, rxMini: 1 + miniChecksum},
 			{rxStriding: true, rxCompress: true}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniChecksum}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniHash}} {
-			for _, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}} {
+			for i, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}, {1500, 64, 40, 5}} {
 				w := kind
 				w.mtu, w.rxRing, w.promisc = size.mtu, size.ring, true
-				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2})
+				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2, i == 5})
 			}
 		}
 	}
@@ -294,6 +302,7 @@ func TestReceiveProperty(t *testing.T) {
 func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
 	frame := rc.w.mtu + etherHeader + vlanTag
 	wire := newNumberedWire(seed, packets, 60, frame+rc.above)
+	wire.lossless = !rc.lossy
 	d := testDevice(t, model.Config{Profile: rc.profile, Wire: &shutWire{numberedWire: wire}})
 	rc.w.queues = rc.queues
 	n, err := testOpen(d, rc.w)
@@ -306,7 +315,7 @@ func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
 	var handlers []handler
 	var consumers sync.WaitGroup
 	for i, c := range n.channels {
-		w := &checkWork{t: t, rand: rand.New(rand.NewPCG(seed, uint64(i))), seen: seen, last: -1, scratch: make([]byte, 1<<14),
+		w := &checkWork{t: t, rand: rand.New(rand.NewPCG(seed, uint64(i))), seen: seen, last: make([]uint64, 1), scratch: make([]byte, 1<<14),
 			want: make([]byte, 1<<14), later: make(chan heldFrame, 16), share: rc.share}
 		work, handlers = append(work, w), append(handlers, w)
 		pool := c.rx.pool
@@ -335,13 +344,24 @@ func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
 	require.Zero(t, failed, "errors")
 	s := d.m.Stats()
 	require.Zero(t, s.DMAFaults, s.LastFault)
-	require.EqualValues(t, packets, got+oversize, "delivered and dropped; device %+v", s)
+	lost, err := n.fw.queryMissed(n.counters)
+	require.NoError(t, err)
+	require.EqualValues(t, packets, got+oversize+uint64(lost), "delivered and dropped; device %+v", s)
+	require.True(t, rc.lossy || lost == 0, "%d frames lost where the wire waits", lost)
 	once := uint64(0)
 	for i := range seen {
 		require.LessOrEqual(t, seen[i].Load(), uint32(1), "frame %d came twice", i)
 		once += uint64(seen[i].Load())
 	}
 	require.Equal(t, got, once)
+	if rc.lossy { // and may have lost all that is rare
+		for _, c := range n.channels {
+			requirePagesHome(t, c.rx)
+		}
+		require.NoError(t, n.close())
+		requireClean(t, d)
+		return
+	}
 	require.Equal(t, rc.above > 0, oversize > 0)
 	require.Equal(t, rc.w.rxCompress, small > 0, "compressed completions")
 	require.Equal(t, n.params.rxStrides.on() && !n.params.rxStrides.linear, filler > 0, "fillers")

@@ -171,6 +171,8 @@ var sendStats = []sendStat{
 	{"bytes", "", func(s *txStats) *counter { return &s.bytes }},
 	{"tso_packets", "", func(s *txStats) *counter { return &s.tso }},
 	{"tso_bytes", "", func(s *txStats) *counter { return &s.tsoBytes }},
+	{"tso_inner_packets", "", func(s *txStats) *counter { return &s.tsoIn }},
+	{"tso_inner_bytes", "", func(s *txStats) *counter { return &s.tsoInB }},
 	{"added_vlan_packets", "", func(s *txStats) *counter { return &s.vlans }},
 	{"nop", "", func(s *txStats) *counter { return &s.nop }},
 	{"mpwqe_blks", "", func(s *txStats) *counter { return &s.blocks }},
@@ -310,10 +312,11 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	if s := n.steering.missed; s != nil {
 		q[statMissSink] = r.missedBy(statMissSink, s.counters)
 	}
-	switch d := n.rules.dropped(); {
+	switch d := n.rules.drops.Load(); {
+	case d == nil:
 	case d.sink != nil:
 		q[statRuleDrops] = r.missedBy(statRuleDrops, d.sink.counters)
-	case d.on:
+	default:
 		q[statRuleDrops] = func() ([]byte, error) {
 			v, err := n.fw.queryFlowCounter(d.counter)
 			return putBE64Slice(v), err

@@ -36,7 +36,7 @@ func TestStatNames(t *testing.T) {
 		seen[name] = true
 	}
 	// mlx5e calls the sums of three counters otherwise than the counters themselves.
-	for _, name := range strings.Fields("packets bytes tso_packets tso_bytes added_vlan_packets nop mpwqe_blks mpwqe_pkts csum_none csum_partial " +
+	for _, name := range strings.Fields("packets bytes tso_packets tso_bytes tso_inner_packets tso_inner_bytes added_vlan_packets nop mpwqe_blks mpwqe_pkts csum_none csum_partial " +
 		"csum_partial_inner stopped dropped xmit_more recover cqes wake cqe_err") {
 		sum := "tx_" + name
 		if name == "stopped" || name == "dropped" || name == "wake" {
@@ -88,13 +88,14 @@ func TestSinkCounterWraps(t *testing.T) {
 		}
 	}})
 	require.EqualValues(t, near, r.counter("rx_rule_dropped"))
-	r.wire.push(padded(udp4), padded(udp4), padded(udp4), padded(udp4))
+	for range 4 {
+		r.wire.push(marked(udp4, r.sent))
+		r.sent++
+	}
 	require.Eventually(t, func() bool { return r.counter("rx_rule_dropped") == uint64(near)+4 }, 10*time.Second, time.Millisecond)
 	r.d.m.SetScript(nil)
 	r.close()
 }
-
-func padded(f []byte) []byte { return append(slices.Clone(f), make([]byte, max(60-len(f), 0))...) }
 
 // What the channels of one port forward to another is counted there: in its sums,
 // and under the number of the channel beside the queue.
@@ -122,8 +123,8 @@ func TestForwardedFramesAreTheOtherPortsTraffic(t *testing.T) {
 		n.start([]handler{newForwardWork(), newForwardWork()}, false, nil)
 	}
 	const frames = 100
-	for range frames {
-		wires[0].push(padded(udp4))
+	for i := range frames {
+		wires[0].push(marked(udp4, i))
 	}
 	count := func(n *nic) map[string]uint64 {
 		r, out := newStatReader(n), map[string]uint64{}

@@ -181,7 +181,6 @@ const (
 type spreadTo struct {
 	td      uint32
 	rqns    []uint32 // spread over by hash
-	upper   []uint32 // further queues, numbered behind those: rules lead there (ruletable.go)
 	rqtSize int
 	trap    bool // control traffic goes to trapRQ
 	trapRQ  uint32

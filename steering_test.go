@@ -434,3 +434,44 @@ func TestAllMulticastOff(t *testing.T) {
 		}
 	}
 }
+
+// C20: an indirection table of 256 entries, each of which counts: traffic goes where
+// the entry of its hash leads, whatever stands there. After closing and opening again
+// the table is the one it was at first.
+func TestTrafficFollowsEveryEntry(t *testing.T) {
+	const entries, queues = 256, 4
+	rng := rand.New(rand.NewPCG(20, 20))
+	var frames [][]byte
+	var at []int // entry of each frame
+	for count := [entries]int{}; len(frames) < 2*entries; {
+		f := ethFrame(ethIPv4, ip4Packet(ipUDP, 0, udpDatagram(uint16(rng.Uint32()), uint16(rng.Uint32()), numberedBody(0))))
+		for i := range 8 {
+			f[26+i] = byte(rng.Uint32())
+		}
+		e := int(toeplitz(symmetricKey[:], f[26:38]) % entries)
+		if count[e]++; count[e] <= 2 {
+			frames, at = append(frames, f), append(at, e)
+		}
+	}
+	for _, profile := range model.Profiles() {
+		for range 2 {
+			r := newRuleRig(t, profile, wishes{queues: queues, promisc: true})
+			for i, q := range r.send(frames...) {
+				require.Equal(t, at[i]%queues, q, "entry %d, as opened", at[i])
+			}
+			table := r.n.steering.tables[0]
+			require.Len(t, table.rqns, entries)
+			want := make([]int, entries)
+			rqns := make([]uint32, entries)
+			for i := range want {
+				want[i] = rng.IntN(queues)
+				rqns[i] = r.n.queueOf(want[i])
+			}
+			require.NoError(t, r.n.fw.modifyRQT(table.n, rqns))
+			for i, q := range r.send(frames...) {
+				require.Equal(t, want[at[i]], q, "entry %d", at[i])
+			}
+			r.close()
+		}
+	}
+}

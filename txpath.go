@@ -40,6 +40,9 @@ func (o txOffload) eseg() seg {
 	}
 }
 
+// csumOf is an eth segment's checksum flags: the fifth byte in memory.
+func csumOf(eseg seg) uint8 { return uint8(eseg.a >> 32) }
+
 // txMark remembers what a completion covers. Marks are in ring order.
 type txMark struct {
 	end     uint32 // producer counter after the WQE that asked for completion
@@ -67,6 +70,8 @@ type txStats struct {
 	vlans    counter // tags inserted
 	tso      counter // frames that the device cut
 	tsoBytes counter // their payload
+	tsoIn    counter // as tso, but frames in a tunnel: these are not in tso
+	tsoInB   counter // their payload
 	stopped  counter // bursts that the ring had no room for
 	wake     counter // times a full ring had room again
 	dropped  counter // frames lost to an error of the queue or not fit to send
@@ -77,7 +82,7 @@ type txStats struct {
 // txTally is what has been counted and not yet published.
 type txTally struct {
 	packets, bytes, blocks, shared, inlined, cqes, cqeErr, nops, bursts, stopped, woken, dropped, recovered uint64
-	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes                                                  uint64
+	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes, tsoInner, tsoInnerBytes                         uint64
 }
 
 // publish makes the tally visible to others. Called when the owner goes idle and
@@ -99,6 +104,8 @@ func (q *sendQueue) publish() {
 	s.vlans.add(t.vlans)
 	s.tso.add(t.tsoPackets)
 	s.tsoBytes.add(t.tsoBytes)
+	s.tsoIn.add(t.tsoInner)
+	s.tsoInB.add(t.tsoInnerBytes)
 	s.stopped.add(t.stopped)
 	s.wake.add(t.woken)
 	s.dropped.add(t.dropped)
@@ -183,6 +190,7 @@ func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue,
 func (q *sendQueue) home(p *pagePool) {
 	q.pool = p
 	q.small.mem, q.small.base, q.small.lkey = p.mem.b, p.mem.iova, q.lkey
+	q.small.prepare()
 }
 
 // sessions turns multi-packet WQEs on or off, between two bursts. Where headers
@@ -196,7 +204,10 @@ func (q *sendQueue) sessions(on bool) {
 
 // inlineUpTo puts frames of up to n bytes into sessions themselves; 0 puts none.
 // Only the queue's owner, or a stopped channel's, may call it.
-func (q *sendQueue) inlineUpTo(n int) { q.small.most = uint32(n) }
+func (q *sendQueue) inlineUpTo(n int) {
+	q.small.most = uint32(n)
+	q.small.prepare()
+}
 
 // l2Inline is what inline mode L2 asks for: the header with one VLAN tag. It
 // fills the two bytes that the eth segment holds and one more segment.
@@ -235,7 +246,9 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 }
 
 // ring asks for completion of the WQE posted last and tells the device: record,
-// barrier (the atomic store is one), register.
+// barrier (the atomic store is one), register. The register gets the 8 bytes that
+// it needs and never a whole WQE (BlueFlame): VFIO maps it uncached, so that 64
+// bytes would cross the bus as eight writes.
 func (q *sendQueue) ring() {
 	ctrl := &q.wqes[q.last&q.mask][0]
 	ctrl.b = be64word(ctrlCQE << 32)
@@ -313,23 +326,23 @@ func (q *sendQueue) session(frames []txFrame) int {
 	}
 	segs := min(blocks*segsPerBlock-2, q.limit)
 	frames = frames[:min(k, int(segs))]
-	eseg := frames[0].eseg
-	sizes, refs := q.sizes.with(eseg), q.refs[q.fhead&q.fmask:][:len(frames)]
-	w := q.segs[(q.pi&q.mask)*segsPerBlock:][:segs+2]
-	var n, used int
-	var bytes uint32
+	at, from := (q.pi&q.mask)*segsPerBlock, int(q.fhead&q.fmask)
+	out, refs := q.segs[at+2:at+2+segs], q.refs[from:from+len(frames)]
+	eseg, n, used, bytes := frames[0].eseg, 0, 0, uint32(0)
+	sizes := q.sizes.with(eseg)
 	if q.small.most > 0 {
 		var inlined int
-		n, used, inlined, bytes = q.small.fill(w[2:], refs, frames, sizes)
+		n, used, inlined, bytes = q.small.fill(out, refs, frames, sizes)
 		q.tally.inlined += uint64(inlined)
 	} else {
-		n, bytes = fillSession(w[2:], refs, frames, q.lkey, sizes)
+		n, bytes = fillSession(out, refs, frames, q.lkey, sizes)
 		used = n
 	}
 	if n == 0 {
 		return q.drop(frames[:1])
 	}
 	ds := uint32(used) + 2
+	w := &q.wqes[q.pi&q.mask]
 	w[0], w[1] = ctrlSeg(wqeMPSW, uint16(q.pi), q.n, uint8(ds), 0), eseg
 	q.fhead += uint32(n)
 	q.last = q.pi
@@ -386,7 +399,7 @@ func (q *sendQueue) account(eseg seg, n int, bytes uint64) {
 	q.posted += uint32(n)
 	q.tally.packets += k
 	q.tally.bytes += bytes
-	csum := uint8(be64word(eseg.a) >> 24)
+	csum := csumOf(eseg)
 	switch {
 	case csum&(csumL3Inner|csumL4Inner) != 0:
 		q.tally.csumInner += k
@@ -461,8 +474,13 @@ func (q *sendQueue) accountSingle(eseg seg, total, header uint32) {
 	}
 	mss := uint32(uint16(be64word(eseg.a)))
 	cuts := (total - header + mss - 1) / mss
-	q.tally.tsoPackets++
-	q.tally.tsoBytes += uint64(total - header)
+	if csumOf(eseg)&(csumL3Inner|csumL4Inner) != 0 {
+		q.tally.tsoInner++
+		q.tally.tsoInnerBytes += uint64(total - header)
+	} else {
+		q.tally.tsoPackets++
+		q.tally.tsoBytes += uint64(total - header)
+	}
 	q.account(eseg, int(cuts), uint64(total)+uint64(cuts-1)*uint64(header))
 }
 

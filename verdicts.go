@@ -17,17 +17,31 @@ const (
 	inlineXDP   = 16*segment - 4 // bytes of the longest such frame
 )
 
-// sendXDP sends frames in one piece each through the channel's XDP send queue and
-// returns how many it took. The others are given back and counted: the ring had no
-// room. The channel's goroutine calls it.
-func (c *channel) sendXDP(frames []txFrame) int {
-	q := c.xdp
+// watchInline decides whether the next frames are put in.
+func (q *sendQueue) watchInline() {
 	switch owed := q.pi - q.ci; {
 	case owed >= inlineFrom && q.small.most == 0:
 		q.inlineUpTo(inlineXDP)
 	case owed <= inlineUntil && q.small.most != 0:
 		q.inlineUpTo(0)
 	}
+}
+
+// roomXDP is how many frames sendXDP takes at least: the longest that is put in
+// takes up to five blocks when it is alone in its WQE.
+func (c *channel) roomXDP() int {
+	if c.xdp.watchInline(); c.xdp.small.most > 0 {
+		return c.xdp.room() / 5
+	}
+	return c.xdp.room()
+}
+
+// sendXDP sends frames in one piece each through the channel's XDP send queue and
+// returns how many it took. The others are given back and counted: the ring had no
+// room. The channel's goroutine calls it.
+func (c *channel) sendXDP(frames []txFrame) int {
+	q := c.xdp
+	q.watchInline()
 	took := q.send(frames)
 	if took < len(frames) {
 		c.xdpTally.full += uint64(len(frames) - took)
@@ -67,7 +81,7 @@ func (c *channel) receiveXDP(budget int) (done int) {
 	case w.all && w.same == xdpPass:
 		return c.receivePlain(budget)
 	case w.all && w.same == xdpTX:
-		budget = min(budget, c.xdp.room()) // what it has no room for waits in the ring
+		budget = min(budget, c.roomXDP()) // what it has no room for waits in the ring
 		done = c.answerPlain(budget)
 		c.consumed(packets, bytes)
 		if done == budget {
@@ -149,7 +163,9 @@ func pass(packets []packet, frames []xdpFrame, verdicts []xdpVerdict) []packet {
 			continue
 		}
 		f := &frames[i]
-		packets[n] = packets[i]
+		if n != i {
+			packets[n] = packets[i]
+		}
 		packets[n].moved(f)
 		n++
 	}

@@ -2,9 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -424,6 +428,9 @@ func runAttachUnderLoad(t *testing.T, profile string, kind wishes, seed uint64) 
 		default:
 			program = func(*channel) (xdpProgram, error) { return numberProgram{verdict, mark, &seenBy[mark]}, nil }
 		}
+		if i%100 == 99 { // the queues change their kind too, with a program in place
+			require.NoError(t, n.setPrivFlag("rx_striding_rq", i%200 == 99 && n.caps.striding))
+		}
 		require.NoError(t, n.attach(program))
 		settled := seenBy[(i+249)%250].Load()
 		if i%5 == 0 {
@@ -453,4 +460,287 @@ func runAttachUnderLoad(t *testing.T, profile string, kind wishes, seed uint64) 
 	}
 	require.NoError(t, n.close())
 	requireClean(t, d)
+}
+
+// twoPorts opens two NICs that share memory, each with a send queue on the other.
+func twoPorts(t *testing.T, profile string, wires [2]model.Wire, w wishes) (nics [2]*nic, devs [2]*emulatedDevice) {
+	t.Helper()
+	for i, wire := range wires {
+		devs[i] = testDevice(t, model.Config{Profile: profile, Wire: wire})
+	}
+	mem := newArena(devs[0])
+	require.NoError(t, mem.share(devs[1]))
+	for i, d := range devs {
+		var err error
+		nics[i], err = openNIC(context.Background(), d, d.virtual(), openOptions{wishes: w, cpus: 2, mem: mem, index: i})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = nics[i].close() })
+	}
+	t.Cleanup(func() { require.NoError(t, errors.Join(nics[1].close(), nics[0].close(), mem.close())) })
+	for i := range nics {
+		for _, c := range nics[i].channels {
+			require.NoError(t, nics[i].newForward(c, nics[1-i]))
+		}
+	}
+	return nics, devs
+}
+
+// statOf reads one counter by its name.
+func statOf(t *testing.T, n *nic, name string) uint64 {
+	t.Helper()
+	r := newStatReader(n)
+	require.NoError(t, r.update())
+	for _, s := range r.read() {
+		if s.name == name {
+			return s.value
+		}
+	}
+	t.Fatalf("there is no counter %s", name)
+	return 0
+}
+
+// Frames that a program redirects to the other port leave there as they came, by
+// the queue that the receiving channel has there, under mlx5e's names.
+func TestXDPRedirectToAnotherPort(t *testing.T) {
+	for _, profile := range model.Profiles() {
+		t.Run(profile, func(t *testing.T) {
+			const packets = 3000
+			in := &fateWire{shutWire: &shutWire{numberedWire: newNumberedWire(5, packets, 64, 1000)}, check: func([]byte) bool { return false }}
+			var seen [packets]atomic.Uint32
+			out := &fateWire{shutWire: &shutWire{numberedWire: newNumberedWire(6, 0, 64, 64)}, check: func(b []byte) bool {
+				number := binary.BigEndian.Uint64(b[numberAt:])
+				want := make([]byte, len(b))
+				fillNumbered(want, number, binary.BigEndian.Uint16(b[34:]))
+				seen[number].Add(1)
+				return bytes.Equal(want, b)
+			}}
+			nics, devs := twoPorts(t, profile, [2]model.Wire{in, out}, wishes{queues: 2, promisc: true, rxRing: 256, txRing: 1024, xdp: true})
+			for _, n := range nics {
+				require.NoError(t, n.attach(toPeer))
+			}
+			for _, n := range nics {
+				n.start([]handler{dropWork{}, dropWork{}}, false, nil)
+			}
+			in.open.Store(true)
+			require.Eventually(t, devs[0].m.WireDone, 30*time.Second, time.Millisecond)
+			for _, n := range nics {
+				n.stop()
+			}
+			settleXDP(t, nics[0])
+			s := sumXDP(nics[0])
+			require.EqualValues(t, packets, s.redirect+s.lost, "%+v", s)
+			require.EqualValues(t, packets, s.consumed)
+			require.Equal(t, s.redirect, out.sent.Load())
+			require.Greater(t, s.redirect, uint64(packets/2))
+			require.Zero(t, out.wrong.Load()+in.sent.Load())
+			require.Equal(t, s.redirect, statOf(t, nics[1], "tx_xdp_xmit"))
+			require.Zero(t, statOf(t, nics[0], "tx_xdp_xmit")+statOf(t, nics[1], "tx_packets"))
+			require.Equal(t, s.redirect, statOf(t, nics[0], "rx_xdp_redirect"))
+			for _, c := range nics[0].channels {
+				requirePagesHome(t, c.rx)
+			}
+		})
+	}
+}
+
+// What is redirected to another queue is a packet like any other for its handler,
+// which here sends it on: the page comes home over two goroutines.
+func TestXDPGuestsAreSentOn(t *testing.T) {
+	for _, profile := range model.Profiles() {
+		for _, striding := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/striding=%v", profile, striding), func(t *testing.T) {
+				const packets = 3000
+				var seen [packets]atomic.Uint32
+				wire := &fateWire{shutWire: &shutWire{numberedWire: newNumberedWire(7, packets, 64, 1000)}, check: func(b []byte) bool {
+					number := binary.BigEndian.Uint64(b[numberAt:])
+					want := make([]byte, len(b))
+					fillNumbered(want, number, binary.BigEndian.Uint16(b[34:]))
+					swapAddresses(want)
+					seen[number].Add(1)
+					return bytes.Equal(want, b)
+				}}
+				d := testDevice(t, model.Config{Profile: profile, Wire: wire})
+				n, err := testOpen(d, wishes{queues: 3, promisc: true, rxRing: 256, rxStriding: striding})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = n.close() })
+				n.start([]handler{newForwardWork(), newForwardWork(), newForwardWork()}, false, nil)
+				program, err := parseProgram("redirect:1")
+				require.NoError(t, err)
+				require.NoError(t, n.attach(program)) // while it runs
+				wire.open.Store(true)
+				require.Eventually(t, d.m.WireDone, 30*time.Second, time.Millisecond)
+				n.stop()
+				settleXDP(t, n)
+				s := sumXDP(n)
+				require.EqualValues(t, packets, s.redirect+s.lost)
+				c := n.channels[1]
+				require.Equal(t, s.redirect, c.tx.stats.packets.get()+c.tx.stats.dropped.get())
+				require.Equal(t, c.tx.stats.packets.get(), wire.sent.Load())
+				require.Greater(t, wire.sent.Load(), uint64(packets/4))
+				require.Zero(t, wire.wrong.Load())
+				for i := range seen {
+					require.LessOrEqual(t, seen[i].Load(), uint32(1))
+				}
+				for _, c := range n.channels {
+					requirePagesHome(t, c.rx)
+				}
+				require.NoError(t, n.close())
+				requireClean(t, d)
+			})
+		}
+	}
+}
+
+// A full ring refuses; what it has taken comes out once, in order for each who put
+// it in.
+func TestGuestRing(t *testing.T) {
+	r := newGuestRing()
+	for i := range guestSlots {
+		require.True(t, r.put(guest{at: uint32(i)}))
+	}
+	require.False(t, r.put(guest{}), "it is full")
+	for i := range guestSlots {
+		g, ok := r.peek()
+		require.True(t, ok)
+		require.EqualValues(t, i, g.at)
+		r.drop()
+	}
+	_, ok := r.peek()
+	require.False(t, ok)
+	const producers, each = 3, 20_000
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Go(func() {
+			for i := 0; i < each; {
+				if r.put(guest{at: uint32(p), size: uint32(i)}) {
+					i++
+				} else {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	var next [producers]uint32
+	for got := 0; got < producers*each; {
+		g, ok := r.peek()
+		if !ok {
+			runtime.Gosched()
+			continue
+		}
+		require.Equal(t, next[g.at], g.size)
+		next[g.at]++
+		r.drop()
+		got++
+	}
+	wg.Wait()
+}
+
+// Programs want frames in one piece: that is refused before anything changes, at
+// start and live, with the largest MTU that works.
+func TestXDPRefusesLongFrames(t *testing.T) {
+	d := testDevice(t, model.Config{})
+	_, err := testOpen(d, wishes{queues: 1, mtu: 9000, xdp: true})
+	require.ErrorAs(t, err, new(wishError))
+	require.EqualError(t, err, "-mtu 9000: with an XDP program at most 3822")
+	requireClean(t, d)
+	n, err := testOpen(d, wishes{queues: 1, largest: true, xdp: true})
+	require.NoError(t, err)
+	require.Equal(t, 3822, n.params.mtu)
+	require.True(t, n.channels[0].rx.whole())
+	require.NoError(t, n.close())
+	n, err = testOpen(d, wishes{queues: 1, mtu: 3823})
+	require.NoError(t, err)
+	require.False(t, n.channels[0].rx.whole(), "3822 is the most")
+	drop, _ := parseProgram("drop")
+	objects := d.m.Stats().Objects
+	require.EqualError(t, n.attach(drop), "-mtu 3823: with an XDP program at most 3822")
+	require.Equal(t, objects, d.m.Stats().Objects)
+	require.NoError(t, n.close())
+	for name, want := range map[string]string{"nothing": "drop, pass, tx or redirect:QUEUE", "redirect:x": "drop, pass", "redirect:": "drop, pass"} {
+		_, err := parseProgram(name)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// Attaching that fails at any command takes back what it made and leaves a NIC
+// that works.
+func TestXDPAttachCutAtEveryCommand(t *testing.T) {
+	wire := &fateWire{shutWire: &shutWire{numberedWire: newNumberedWire(9, 200, 64, 200)}, check: func([]byte) bool { return true }}
+	d := testDevice(t, model.Config{Wire: wire})
+	n, err := testOpen(d, wishes{queues: 2, promisc: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = n.close() })
+	n.start([]handler{dropWork{}, dropWork{}}, false, nil)
+	before := d.m.Stats().Objects
+	tx := func(*channel) (xdpProgram, error) { return xdpSwap{}, nil }
+	for at := 0; ; at++ {
+		require.Less(t, at, 40)
+		cut := &commandLog{fail: at}
+		d.m.SetScript(cut.script())
+		err := n.attach(tx)
+		if err == nil {
+			require.Equal(t, 8, at, "a UAR, a completion queue, a send queue and its first state for two channels")
+			break
+		}
+		var ce *cmdError
+		require.ErrorAs(t, err, &ce)
+		require.Equal(t, before, d.m.Stats().Objects, "command %d", at)
+		require.Nil(t, n.channels[0].xdpSeen.Load())
+	}
+	d.m.SetScript(nil)
+	wire.open.Store(true)
+	require.Eventually(t, d.m.WireDone, 10*time.Second, time.Millisecond)
+	n.stop()
+	settleXDP(t, n)
+	require.EqualValues(t, 200, wire.sent.Load())
+	require.NoError(t, n.close())
+	requireClean(t, d)
+}
+
+// A program costs no allocation, whatever it answers.
+func TestXDPAllocatesNothing(t *testing.T) {
+	prog, err := loadBPF(filepath.Join("testdata", "bpf", "tcp-port-80.ddd"))
+	require.NoError(t, err)
+	for name, program := range map[string]xdpProgramMaker{
+		"drop":     func(*channel) (xdpProgram, error) { return xdpSame(xdpDrop), nil },
+		"tx":       func(*channel) (xdpProgram, error) { return xdpSwap{}, nil },
+		"bpf":      filterBy(prog),
+		"every":    func(*channel) (xdpProgram, error) { return &fateless{}, nil },
+		"redirect": func(c *channel) (xdpProgram, error) { s, err := newQueueSink(c, 0); return xdpTo{s}, err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := newBenchRigFor("cx5", "gen:size=64,count=0", wishes{queues: 1, promisc: true, xdp: true})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.close()) }()
+			c := r.nic.channels[0]
+			c.setHandler(&markWork{})
+			r.dev.resume()
+			require.NoError(t, r.nic.attach(program))
+			r.dev.pause()
+			for range 8 {
+				r.settle()
+				for c.poll(napiBudget) > 0 {
+				}
+			}
+			r.settle()
+			before, _ := c.load()
+			require.Zero(t, testing.AllocsPerRun(1, func() {
+				for range 6 {
+					c.poll(napiBudget)
+				}
+			}))
+			c.publish()
+			after, _ := c.load()
+			require.NotEqual(t, before, after)
+		})
+	}
+}
+
+// fateless answers each frame of a batch differently.
+type fateless struct{}
+
+func (*fateless) run(frames []xdpFrame, verdicts []xdpVerdict) {
+	for i := range frames {
+		verdicts[i] = xdpVerdict(i % 4)
+	}
 }

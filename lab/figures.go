@@ -36,6 +36,8 @@ type figures struct {
 	// Ratio is instructions with multi-packet work requests against without,
 	// the floor taken off both.
 	Ratio float64 `json:"ratio_without_floor"`
+
+	Appliance *ourFigures `json:"appliance,omitempty"` // what our binary costs, by another scenario
 }
 
 type perMode struct {
@@ -266,21 +268,37 @@ func (f *figures) keep(l *lab) error {
 	if err := os.WriteFile(filepath.Join(l.out, "figures.json"), b, 0o644); err != nil {
 		return err
 	}
+	ref, err := readFigures()
+	if err != nil && !(l.update && errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
 	if l.update {
-		return os.WriteFile(figureFile, b, 0o644)
+		f.Appliance = ref.Appliance
+		return f.write()
 	}
-	old, err := os.ReadFile(figureFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is missing: run the scenario with -update", figureFile)
-	}
-	var ref figures
+	return f.against(ref)
+}
+
+// readFigures reads the reference. It returns an empty one with an error.
+func readFigures() (*figures, error) {
+	ref := &figures{}
+	b, err := os.ReadFile(figureFile)
 	if err == nil {
-		err = json.Unmarshal(old, &ref)
+		err = json.Unmarshal(b, ref)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", figureFile, err)
+		return ref, fmt.Errorf("%s: %w (write it with -update)", figureFile, err)
 	}
-	return f.against(&ref)
+	return ref, nil
+}
+
+// write makes f the reference.
+func (f *figures) write() error {
+	b, err := json.MarshalIndent(f, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(figureFile, append(b, '\n'), 0o644)
 }
 
 // against compares with the reference: what formats force to 1 %, instructions,

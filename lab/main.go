@@ -39,10 +39,13 @@ type scenario struct {
 // it have shown.
 var scenarios = []scenario{
 	{"linux-up", 4 * time.Minute, linuxUp},
-	{"linux-traffic", 8 * time.Minute, linuxTraffic},
+	{"linux-traffic", 10 * time.Minute, linuxTraffic},
 	{"linux-figures", 4 * time.Minute, linuxFigures},
+	{"appliance-figures", 4 * time.Minute, applianceFigures},
 	{"appliance", 5 * time.Minute, applianceBoots},
 	{"appliance-vs-linux", 5 * time.Minute, applianceVersusLinux},
+	{"appliance-receives", 6 * time.Minute, applianceReceives},
+	{"appliance-between", 6 * time.Minute, applianceBetween},
 	{"appliance-sends", 5 * time.Minute, applianceSends},
 }
 

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -194,8 +193,6 @@ func (g *guest) kernel(where string) (map[string]uint64, error) {
 	return all, nil
 }
 
-var runCounter = regexp.MustCompile(`(?m)^\s*(\w+): (\d+)$`)
-
 // sends has our binary send a run's frames once, and looks at what Linux got.
 func (v *versus) sends(r sendRun, t *traffic, inner bool) error {
 	g, on := v.linux, "on"
@@ -222,10 +219,7 @@ func (v *versus) sends(r sendRun, t *traffic, inner bool) error {
 	if err != nil {
 		return err
 	}
-	ours := map[string]uint64{}
-	for _, m := range runCounter.FindAllStringSubmatch(out, -1) {
-		ours[m[1]], _ = strconv.ParseUint(m[2], 10, 64)
-	}
+	ours := (&boxRun{text: strings.Split(out, "\n")}).counters()
 	after, err := v.s.stats()
 	if err != nil {
 		return err
@@ -262,7 +256,7 @@ func (v *versus) arrived(want string, t *traffic, was map[string]uint64) error {
 	}
 	for _, k := range loss {
 		if now[k] != was[k] {
-			return fmt.Errorf("Linux counted %s: %d", k, now[k]-was[k])
+			return fmt.Errorf("the kernel counted %s: %d", k, now[k]-was[k])
 		}
 	}
 	tcp := uint64(0)
@@ -272,7 +266,7 @@ func (v *versus) arrived(want string, t *traffic, was map[string]uint64) error {
 		}
 	}
 	if n := now["TcpInSegs"] - was["TcpInSegs"]; n != tcp {
-		return fmt.Errorf("Linux counted %d TCP segments of %d", n, tcp)
+		return fmt.Errorf("the kernel counted %d TCP segments of %d", n, tcp)
 	}
 	return nil
 }

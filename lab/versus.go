@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,17 +24,56 @@ type versus struct {
 	one, two   address // Linux's ends
 }
 
-// boxRun is what our binary printed of a run: packets, and what was dropped by name.
+// boxRun is what our binary printed of a run: packets, and what was dropped by
+// name. Mode inspect has other names than the rest.
 type boxRun struct {
+	Packets      uint64            `json:"packets"`
+	Protocols    map[string]uint64 `json:"protocols"`
+	DecodeErrors map[string]uint64 `json:"decode_errors"`
+
 	RxPackets uint64            `json:"rx_packets"`
 	TxPackets uint64            `json:"tx_packets"`
 	TxDropped uint64            `json:"tx_dropped"`
 	Drops     map[string]uint64 `json:"drops"`
+
+	text []string // all lines, with those of -stats
 }
 
+// parseRun reads what our binary printed with -json, and perhaps -stats.
+func parseRun(out string) (r boxRun, err error) {
+	r.text = strings.Split(out, "\n")
+	for _, line := range r.text {
+		if strings.HasPrefix(line, "{") {
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				return r, fmt.Errorf("no JSON summary: %w: %s", err, line)
+			}
+			r.RxPackets += r.Packets
+			return r, nil
+		}
+	}
+	return r, fmt.Errorf("no JSON summary: %s", lastLine(out))
+}
+
+// counters are those of -stats.
+func (r *boxRun) counters() map[string]uint64 {
+	all := map[string]uint64{}
+	for _, line := range r.text {
+		if m := counterLine.FindStringSubmatch(line); m != nil {
+			all[m[1]], _ = strconv.ParseUint(m[2], 10, 64)
+		}
+	}
+	return all
+}
+
+// unwritten counts frames that were received but not written to a file.
+const unwritten = "writer_dropped"
+
+// dropped is what was lost on the way in.
 func (r *boxRun) dropped() (n uint64) {
-	for _, d := range r.Drops {
-		n += d
+	for name, d := range r.Drops {
+		if name != unwritten {
+			n += d
+		}
 	}
 	return n
 }
@@ -93,7 +133,8 @@ func applianceVersusLinux(ctx context.Context, l *lab) error {
 		step{"link", func() (err error) { v.one, v.two, err = v.linux.pair(1500); return err }},
 		step{"echo", v.echo},
 		step{"flood", v.flood},
-		step{"forward", v.forward},
+		step{"link again", v.ungenerate},
+		step{"forward", func() error { return v.forward("") }},
 		step{"end", func() error { return v.part(ctx) }},
 	)
 }
@@ -118,8 +159,8 @@ func (v *versus) during(args string, do func() error) (r boxRun, before, after [
 	if err != nil {
 		return r, nil, nil, err
 	}
-	if err := json.Unmarshal([]byte(lastLine(out)), &r); err != nil {
-		return r, nil, nil, fmt.Errorf("no JSON summary: %w: %s", err, lastLine(out))
+	if r, err = parseRun(out); err != nil {
+		return r, nil, nil, err
 	}
 	after, err = v.s.stats()
 	return r, before, after, err
@@ -189,14 +230,26 @@ const boxMAC = "02:00:00:00:00:02"
 // floodFrames is more than our ring holds, so that some may be dropped: by name.
 const floodFrames = 20000
 
+// floods are the receive queues that are flooded.
+var floods = []string{"", "-priv-flags rx_striding_rq=off", "-priv-flags rx_striding_rq=on,rx_cqe_compress=on -rx-ring 256"}
+
 func (v *versus) flood() error {
 	// The generator works in the first network namespace only.
 	if err := v.linux.all(v.one.where+"ip link set eth0 netns 1", "ip link set eth0 up"); err != nil {
 		return err
 	}
 	v.one.where = ""
+	for _, args := range floods {
+		if err := v.floodInto(args); err != nil {
+			return fmt.Errorf("%s: %w", args, err)
+		}
+	}
+	return nil
+}
+
+func (v *versus) floodInto(args string) error {
 	sent := 0
-	r, before, after, err := v.during("-mode rxdrop -pci "+slot0, func() (err error) {
+	r, before, after, err := v.during("-mode rxdrop -pci "+slot0+" "+args, func() (err error) {
 		_, sent, err = v.linux.pktgen("eth0", pktgenRun{count: floodFrames, burst: 32, clone: 1000, mac: boxMAC})
 		return err
 	})
@@ -212,27 +265,29 @@ func (v *versus) flood() error {
 	return balance(r, before, after, 1)
 }
 
-// forward has Linux talk TCP from one of its ends to the other through us.
-func (v *versus) forward() error {
+// ungenerate puts the first end back where it was before the flood.
+func (v *versus) ungenerate() error {
 	if err := v.linux.all("ip link set eth0 netns one"); err != nil {
 		return err
 	}
 	v.one.where = "ip netns exec one "
-	if err := v.linux.configure(v.one, 1500); err != nil {
-		return err
-	}
+	return v.linux.configure(v.one, 1500)
+}
+
+// forward has Linux talk TCP from one of its ends to the other through us.
+func (v *versus) forward(args string) error {
 	var sum string
-	r, before, after, err := v.during("-mode l2fwd -promisc -pci "+slot0+",0000:02:00.0", func() error {
+	r, before, after, err := v.during("-mode l2fwd -promisc -pci "+slot0+",0000:02:00.0 "+args, func() error {
 		if err := v.linux.ping(v.one, v.two.ip4, 1000, 5); err != nil {
 			return err
 		}
-		if err := v.linux.all(v.two.where + "iperf3 -s -D"); err != nil {
+		if err := v.linux.serveIperf(v.two.where); err != nil {
 			return err
 		}
 		if err := v.linux.iperf(v.one.where, v.two.ip4); err != nil {
 			return err
 		}
-		out, err := v.linux.run("dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null; mkfifo /tmp/pipe; (%snc -l -p 5300 <>/tmp/pipe >/tmp/got) & sleep 0.5; %snc %s 5300 </tmp/data; wait $!; cmp /tmp/data /tmp/got && sha256sum </tmp/got", v.two.where, v.one.where, v.two.ip4)
+		out, err := v.linux.run("dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; (%snc -l -p 5300 <>/tmp/pipe >/tmp/got) & job=$!; %s; wait $job; cmp /tmp/data /tmp/got && sha256sum </tmp/got", v.two.where, persist(v.one.where+"nc "+v.two.ip4+" 5300 </tmp/data"))
 		sum = out
 		return err
 	})

@@ -477,6 +477,7 @@ type SQStats struct {
 	DataBytes  uint64 // gathered by DMA
 	DataReads  uint64 // gather reads
 	Inline     uint64 // bytes taken from the WQE
+	Metadata   uint64 // for flow tables, the words of all frames added up
 	Doorbells  uint64
 	CQEs       uint64
 	Errors     uint64

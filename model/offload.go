@@ -246,6 +246,7 @@ func (d *Device) sendLarge(q *sq, w *sendWQE) failure {
 			s = offload(s, &e)
 			d.work.segment = s
 		}
+		d.work.sum.Metadata += uint64(e.meta)
 		d.transmit(s)
 	}
 	return failNone

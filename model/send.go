@@ -22,6 +22,7 @@ const (
 	esegCsum     = 4  // wqe_eth_seg.cs_flags
 	esegSWPFlags = 5  // wqe_eth_seg.swp_flags
 	esegMSS      = 6  // wqe_eth_seg.mss
+	esegMeta     = 8  // wqe_eth_seg.flow_table_metadata
 	esegInline   = 12 // wqe_eth_seg.inline_hdr.sz
 	esegStart    = 14 // wqe_eth_seg.inline_hdr.start
 	esegTCI      = 14 // wqe_eth_seg.insert.vlan_tci
@@ -335,6 +336,7 @@ type eseg struct {
 	swp      [4]uint8 // outer L4, outer L3, inner L4, inner L3, in 2-byte units
 	swpFlags uint8
 	mss      int
+	meta     uint32
 	insert   bool
 	svlan    bool
 	tci      uint16
@@ -347,6 +349,7 @@ func decodeEseg(b []byte) eseg {
 		swp:      [4]uint8(b[esegSWP : esegSWP+4]),
 		swpFlags: b[esegSWPFlags],
 		mss:      int(be16(b, esegMSS)),
+		meta:     be32(b, esegMeta),
 	}
 	v := be16(b, esegInline)
 	if v&insertVLAN != 0 {
@@ -498,6 +501,7 @@ func (d *Device) emit(e *eseg) {
 	if !e.plain() {
 		d.work.frame = offload(d.work.frame, e)
 	}
+	d.work.sum.Metadata += uint64(e.meta)
 	d.transmit(d.work.frame)
 }
 
@@ -574,6 +578,7 @@ func (s *SQStats) add(o *SQStats) {
 	s.DataBytes += o.DataBytes
 	s.DataReads += o.DataReads
 	s.Inline += o.Inline
+	s.Metadata += o.Metadata
 	s.Doorbells += o.Doorbells
 	s.CQEs += o.CQEs
 	s.Errors += o.Errors

@@ -1,11 +1,13 @@
 /*
- * A plugin for the emulator: guest instructions executed, by page of code. It
- * owns the counting only; the lab reads the table out of the shared file at any
- * moment and knows which pages are whose.
+ * A plugin for the emulator: guest instructions executed, by place of code: a
+ * page of the kernel's, 32 bytes of user space's, which is how Go aligns its
+ * functions. It owns the counting only; the lab reads the table out of the shared
+ * file at any moment and knows which places are whose. Programs at the same
+ * address are counted as one.
  *
- * File: pairs of 64-bit words {page address, instructions}, in the machine's
- * byte order, found by open addressing; user space is page 0. A block is
- * counted on the page that it starts on, whole even if it was left early.
+ * File: pairs of 64-bit words {address, instructions}, in the machine's byte
+ * order, found by open addressing. A block is counted at the place that it starts
+ * in, whole even if it was left early.
  *
  * Built with: cc -shared -fPIC -O2 -o pagecount.so pagecount.c
  * Used with:  -plugin pagecount.so,out=FILE
@@ -19,7 +21,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define SLOTS (1u << 16)
+#define SLOTS (1u << 18)
 
 struct qemu_plugin_tb;
 enum flags { NO_REGS };
@@ -30,20 +32,20 @@ extern uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 
 EXPORT int qemu_plugin_version = 7;
 
-struct slot { uint64_t page, count; };
+struct slot { uint64_t place, count; };
 struct block { struct slot *slot; uint64_t n; };
 
 static struct slot *table;
 
-static struct slot *find(uint64_t page)
+static struct slot *find(uint64_t place)
 {
-	uint32_t i = (uint32_t)((page >> 12) * 2654435761u) & (SLOTS - 1);
+	uint32_t i = (uint32_t)(((place >> 5) * 0x9e3779b97f4a7c15ull) >> 46) & (SLOTS - 1);
 
 	for (uint32_t k = 0; k < SLOTS; k++, i = (i + 1) & (SLOTS - 1)) {
-		if (table[i].page == page)
+		if (table[i].place == place)
 			return &table[i];
-		if (table[i].page == 0 && table[i].count == 0) {
-			table[i].page = page;
+		if (table[i].place == 0) {
+			table[i].place = place;
 			return &table[i];
 		}
 	}
@@ -61,7 +63,7 @@ static void executed(unsigned cpu, void *user)
 static void translated(struct qemu_plugin_tb *tb, void *user)
 {
 	uint64_t va = qemu_plugin_tb_vaddr(tb);
-	struct slot *s = va >> 63 ? find(va & ~0xfffull) : &table[SLOTS];
+	struct slot *s = find(va & (va >> 63 ? ~0xfffull : ~0x1full));
 	struct block *b;
 
 	(void)user;
@@ -74,7 +76,7 @@ static void translated(struct qemu_plugin_tb *tb, void *user)
 
 EXPORT int qemu_plugin_install(uint64_t id, const void *info, int argc, char **argv)
 {
-	size_t size = (SLOTS + 1) * sizeof(struct slot);
+	size_t size = SLOTS * sizeof(struct slot);
 	int fd = -1;
 
 	(void)info;

@@ -97,6 +97,10 @@ func send(dev, path string) error {
 	if err != nil {
 		return err
 	}
+	// A queueing discipline would send one flow before the other.
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		return err
+	}
 	to := &unix.SockaddrLinklayer{Ifindex: ifi.Index}
 	for i, b := range frames {
 		for try := 0; ; try++ {
