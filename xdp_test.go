@@ -73,6 +73,7 @@ type fateProgram struct {
 	sinks []xdpSink
 	runs  atomic.Int32
 	bad   atomic.Uint64
+	last  uint64 // timestamp
 	fates [doings]atomic.Uint64
 }
 
@@ -89,7 +90,9 @@ func (p *fateProgram) run(frames []xdpFrame, verdicts []xdpVerdict) {
 		}
 		p.fates[fate].Add(1)
 		verdicts[i] = xdpPass
-		ok := f.meta.size == f.end-f.start && f.start == rxHeadroom && f.to == nil && f.checksums() != csumNone
+		ok := f.meta.size == f.end-f.start && f.start == rxHeadroom && f.to == nil && f.checksums() != csumNone &&
+			f.timestamp() != 0 && f.timestamp() >= p.last
+		p.last = f.timestamp()
 		switch fate {
 		case doDrop:
 			verdicts[i] = xdpDrop
@@ -182,12 +185,11 @@ func rightAnswer(b []byte) bool {
 
 // fateWork checks what passes, and keeps some of it in another goroutine.
 type fateWork struct {
-	seen       []atomic.Uint32
-	got, bad   atomic.Uint64
-	guests     atomic.Uint64
-	every      int
-	later      chan heldFrame
-	sendGuests bool // out through the channel's own send queue
+	seen     []atomic.Uint32
+	got, bad atomic.Uint64
+	guests   atomic.Uint64
+	every    int
+	later    chan heldFrame
 }
 
 func (w *fateWork) handle(c *channel, packets []packet) {
