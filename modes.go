@@ -46,15 +46,12 @@ func (w *forwardWork) room(c *channel) int {
 // receive forwards what needs no view. It leaves the rest to handle.
 func (w *forwardWork) receive(c *channel, budget int) int {
 	frames := w.plain[:min(budget, napiBudget)]
-	frames = frames[:c.rx.lendPlain(frames)]
-	if len(frames) == 0 {
-		return 0
-	}
 	if c.forward != nil {
+		frames = frames[:c.rx.lendPlain(frames)]
 		c.forward.sendOrDrop(frames)
 		return len(frames)
 	}
-	swapAll(frames, c.rx.pool.mem)
+	frames = frames[:c.rx.lendSwapped(frames)]
 	c.tx.sendOrDrop(frames)
 	return len(frames)
 }

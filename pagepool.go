@@ -60,8 +60,9 @@ type rxPage struct {
 // than the owner goroutine.
 type pagePool struct {
 	mem   dmaMem
-	id    pageRef  // upper 8 bits of every reference
-	own   []uint32 // the owner's part in each page; owner only
+	lines []memoryLine // the same
+	id    pageRef      // upper 8 bits of every reference
+	own   []uint32     // the owner's part in each page; owner only
 	pages []rxPage
 	cache []uint32 // free pages are the first free of it; owner only
 	free  int
@@ -115,7 +116,7 @@ func newPagePool(mem *arena, id, n int) (*pagePool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%d packet pages: %w", n, err)
 	}
-	return &pagePool{mem: m, id: pageRef(id) << 24, own: make([]uint32, n), pages: make([]rxPage, n), cache: make([]uint32, n)}, nil
+	return &pagePool{mem: m, lines: memoryLines(m), id: pageRef(id) << 24, own: make([]uint32, n), pages: make([]rxPage, n), cache: make([]uint32, n)}, nil
 }
 
 // close gives the memory back. The device must not use it any more and no

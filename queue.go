@@ -62,6 +62,16 @@ func blocks(m dmaMem) []wqeBlock {
 	return unsafe.Slice((*wqeBlock)(unsafe.Pointer(&m.b[0])), len(m.b)/wqebb)
 }
 
+// memoryLine is a cache line of memory that is ours, as it lies there.
+type memoryLine [cacheLine]byte
+
+const cacheLine = 64
+
+// memoryLines views memory as cache lines.
+func memoryLines(m dmaMem) []memoryLine {
+	return unsafe.Slice((*memoryLine)(unsafe.Pointer(&m.b[0])), len(m.b)/cacheLine)
+}
+
 // cqe is a completion queue entry of 64 bytes. All fields are big endian. tail
 // is loaded atomically: owner bit, opcode and WQE counter in one word; what
 // stands before it may be read after it.

@@ -210,8 +210,6 @@ func mapFragments(l rxLayout, n, frame int) (frags []rxFrag, pages uint32) {
 	return frags, pages
 }
 
-const cacheLine = 64
-
 // pageMap is the pages behind the places of the ring.
 func (q *recvQueue) pageMap() []uint32 {
 	if q.ring != nil {
@@ -481,41 +479,6 @@ func (q *recvQueue) viewPlain(out []packet) (n int, bytes uint64) {
 	return n, bytes
 }
 
-// lendPlain is poll and lend in one, for frames that are sent on as they are: it
-// fills out from ordinary completions of a queue whose frames lie in one
-// fragment, up to the first that is anything else, and returns how many. What
-// else stands in the frames of out stays: nothing is to be done to them.
-func (q *recvQueue) lendPlain(out []txFrame) int {
-	if !q.layout.linear() || q.ring != nil || q.minis.left() > 0 || q.failed {
-		return 0
-	}
-	slot, ci := q.head&q.mask, q.cq.ci
-	n, bytes := q.dropPlain(min(len(out), int(q.mask+1-slot)))
-	run, _ := q.cq.run(ci, n)
-	lendRun(out[:len(run)], run, q.starts[slot:], q.pool)
-	q.lentAt = q.posted
-	q.account(n, bytes)
-	return n
-}
-
-// lendRun lends the frames of a run of completions, which begin at starts. It is
-// apart so that all it needs stays in registers.
-//
-//go:noinline
-func lendRun(out []txFrame, run []cqe, starts []uint32, p *pagePool) {
-	iova, own, id := p.mem.iova, p.own, p.id
-	run, starts = run[:len(out)], starts[:len(out)]
-	for i := range out {
-		at := starts[i]
-		n := at >> logPage
-		own[n] += ownOne
-		f := &out[i]
-		f.addr = iova + uint64(at)
-		f.form = txForm(be32word(run[i].byteCount)) & txSizeMask
-		f.page = id | pageRef(n)
-	}
-}
-
 // drop takes up to budget completions and counts their frames: what poll does for
 // a handler that looks at none, without building views.
 func (q *recvQueue) drop(budget int) (done int) {
@@ -754,56 +717,6 @@ func (q *recvQueue) piece(p *packet, i uint32) (at, room uint32) {
 	}
 	fr := &q.frags[p.slot*uint32(q.layout.frags)+i]
 	return q.held[fr.page]<<logPage | uint32(fr.off), uint32(fr.size)
-}
-
-// lend appends the pieces of a frame to out, to be sent by a queue of the same
-// goroutine: they stay valid beyond finish until that queue returns them. size
-// is what of the frame is to be sent, at most what roomy and the further
-// fragments hold.
-func (q *recvQueue) lend(out []txFrame, p *packet, size uint32) []txFrame {
-	if p.frags == 1 {
-		return append(out, q.lendWhole(p, size))
-	}
-	q.lentAt = q.posted
-	first := len(out)
-	for i := uint32(0); size > 0; i++ {
-		at, room := q.piece(p, i)
-		part := min(size, room)
-		out = append(out, txFrame{addr: q.pool.mem.iova + uint64(at), form: txSize(part) | txMore, page: q.pool.lendOwn(at >> logPage)})
-		size -= part
-	}
-	if len(out) > first {
-		out[len(out)-1].form &^= txMore
-	}
-	return out
-}
-
-// lendWhole is lend for a frame in one piece.
-func (q *recvQueue) lendWhole(p *packet, size uint32) txFrame {
-	switch q.guest {
-	case nil:
-	case q.pool:
-		q.pool.adopt(p.at >> logPage)
-	default:
-		return txFrame{addr: q.guest.mem.iova + uint64(p.at), form: txSize(size), page: q.guest.share(p.at >> logPage)}
-	}
-	q.lentAt = q.posted
-	return txFrame{addr: q.pool.mem.iova + uint64(p.at), form: txSize(size), page: q.pool.lendOwn(p.at >> logPage)}
-}
-
-// hold appends one reference for each piece of a frame to out, for a consumer in
-// another goroutine: the bytes stay valid beyond finish until it has given every
-// one to the pool's release. It must take what it wants of packet with it.
-func (q *recvQueue) hold(out []pageRef, p *packet) []pageRef {
-	if q.guest != nil {
-		return append(out, q.guest.share(p.at>>logPage))
-	}
-	q.lentAt = q.posted
-	for i := range uint32(p.frags) {
-		at, _ := q.piece(p, i)
-		out = append(out, q.pool.lend(at>>logPage))
-	}
-	return out
 }
 
 // roomy is p.b with room to grow up to the end of its fragment.

@@ -110,8 +110,7 @@ func (c *channel) consumed(packets, bytes uint64) {
 // answerPlain is xdpSwap for frames that need no view, and returns how many.
 func (c *channel) answerPlain(budget int) int {
 	frames := c.work.out[:min(budget, napiBudget)]
-	if frames = frames[:c.rx.lendPlain(frames)]; len(frames) > 0 {
-		swapAll(frames, c.rx.pool.mem)
+	if frames = frames[:c.rx.lendSwapped(frames)]; len(frames) > 0 {
 		c.sendXDP(frames)
 	}
 	return len(frames)

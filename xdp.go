@@ -144,16 +144,6 @@ func (p xdpTo) run(frames []xdpFrame, verdicts []xdpVerdict) {
 	}
 }
 
-// swapAll exchanges the addresses of frames, which lie in mem.
-//
-//go:noinline
-func swapAll(frames []txFrame, mem dmaMem) {
-	for i := range frames {
-		at := frames[i].addr - mem.iova
-		swapAddresses(mem.b[at : at+2*6])
-	}
-}
-
 // swapAddresses exchanges the destination and source address of a frame.
 func swapAddresses(b []byte) {
 	_ = b[11]
