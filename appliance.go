@@ -303,6 +303,9 @@ func (a *appliance) checkCPUs(cpus []int) {
 
 // handlerFor makes the handler of one channel, queue number queue of all.
 func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, error) {
+	if a.o.datapath == datapathXSK && c.xsk != nil {
+		return newXSKWork(c, xskWorkConfig{mode: a.o.mode, umem: a.o.umemConfig(), size: a.o.size, mac: [6]byte(p.nic.mac), left: a.allowed}, &a.undo)
+	}
 	switch a.o.mode {
 	case modeDrop:
 		return dropWork{}, nil
@@ -542,7 +545,7 @@ func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) erro
 	}
 	s := mergeSummaries(parts...)
 	s.finish(lost, ran)
-	return a.print(s, s.text)
+	return a.print(s, func() string { return s.text() + verdictText(lost) })
 }
 
 // countSummary is the result of a mode that does not inspect.
@@ -578,8 +581,16 @@ func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran tim
 				text += fmt.Sprintf("  %s: %d\n", l.Name, l.Count)
 			}
 		}
-		return text
+		return text + verdictText(lost)
 	})
+}
+
+// verdictText says who lost packets, a line each.
+func verdictText(lost map[string]uint64) (text string) {
+	for _, line := range lossVerdict(lost) {
+		text += line + "\n"
+	}
+	return text
 }
 
 // print writes a result as JSON or, where nobody reads standard output, as text

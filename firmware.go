@@ -469,17 +469,6 @@ func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric
 	return fw.create(in)
 }
 
-// createDirectTIR makes a transport interface receive object in front of one
-// receive queue, which cannot be led to another one later.
-func (fw firmware) createDirectTIR(td, rqn uint32) (uint32, error) {
-	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
-	ctx := createTIRInCtx.in(in)
-	tircDispType.set(ctx, tirDirect)
-	tircInlineRqn.set(ctx, rqn)
-	tircTd.set(ctx, td)
-	return fw.create(in)
-}
-
 // createFlowTable makes a NIC receive table of 2^logSize entries. What matches
 // nothing goes on in table miss, or is dropped when that is 0.
 func (fw firmware) createFlowTable(level, logSize uint8, miss uint32) (uint32, error) {

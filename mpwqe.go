@@ -72,8 +72,12 @@ const (
 
 // fill is fillSession with frames put in. used is the number of segments.
 func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok sizeRange) (n, used, inlined int, bytes uint32) {
-	if k := min(len(frames), int(uint(len(out))/segsPerBlock)); wideLoops && k > 0 && s.block > 0 {
-		n, bytes = inlineWide(&out[0], &refs[0], &frames[0], k, &s.mem[0], s.base, s.last, s.block)
+	if k := min(len(frames), int(uint(len(out))/segsPerBlock)); k > 0 && s.block > 0 {
+		if wideLoops {
+			n, bytes = inlineWide(&out[0], &refs[0], &frames[0], k, &s.mem[0], s.base, s.last, s.block)
+		} else {
+			n, bytes = s.blocks(out, refs, frames[:k])
+		}
 		used, inlined = n*segsPerBlock, n
 	}
 	for eseg := frames[0].eseg; n < len(frames); n++ {
@@ -95,6 +99,29 @@ func (s *inlineSession) fill(out []seg, refs []pageRef, frames []txFrame, ok siz
 		used, bytes = used+room, bytes+f.form.size()
 	}
 	return n, used, inlined, bytes
+}
+
+// blocks puts in frames from the front that take just one block; for small packets
+// that is all of them. It is inlineWide in Go.
+func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame) (n int, bytes uint32) {
+	refs, eseg, span := refs[:len(frames)], frames[0].eseg, s.block-leastBlock
+	for i := range frames {
+		f := &frames[i]
+		size, off := uint32(f.form), f.addr-s.base
+		if f.eseg != eseg || size-leastBlock > span || off > s.last {
+			return i, bytes
+		}
+		// Written out here, since the compiler would call it: all 60 bytes, beyond a
+		// shorter frame too. The device reads no more than the length says.
+		o, m, le := (*wqeBlock)(out[i*segsPerBlock:]), (*[wqebb]byte)(s.mem[off:]), binary.LittleEndian
+		o[0] = seg{uint64(be32word(size|dsInline)) | uint64(le.Uint32(m[:]))<<32, le.Uint64(m[4:])}
+		o[1] = seg{le.Uint64(m[12:]), le.Uint64(m[20:])}
+		o[2] = seg{le.Uint64(m[28:]), le.Uint64(m[36:])}
+		o[3] = seg{le.Uint64(m[44:]), le.Uint64(m[52:])}
+		refs[i] = f.page
+		bytes += size
+	}
+	return len(frames), bytes
 }
 
 // one writes the segments of one frame of any size: put in where it is small and

@@ -29,12 +29,12 @@ package main
 // Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
 // IOVA, the address that the device uses for our memory.
 //
-// Life of a received packet: the filter table lets it in, the spread table finds
-// its TIR, the hash its RQ. The device writes it into the next WQE's fragments
-// and then a CQE, whose last byte is the owner bit. The poll sees the bit, makes
-// a view of the page's bytes (no copy) and hands a batch of views to the
-// handler. When the handler is done the WQE is posted again; a page that the
-// handler keeps is replaced.
+// Life of a received packet: a rule of the user's leads it to its queue, or else
+// the filter table lets it in, the spread table finds its TIR, the hash its RQ.
+// The device writes it into the next WQE's fragments and then a CQE, whose last
+// byte is the owner bit. The poll sees the bit, makes a view of the page's bytes
+// (no copy) and hands a batch of views to the handler. When the handler is done
+// the WQE is posted again; a page that the handler keeps is replaced.
 //
 // Life of a sent packet: the handler gives frames in DMA memory to the send
 // queue, which writes WQEs, then the doorbell record, then the doorbell. The
@@ -372,7 +372,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
-	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.upper()); err != nil {
+	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.sockets()); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
@@ -800,7 +800,8 @@ func (n *nic) queueOf(queue int) uint32 {
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
 	// The vport first: what its own filter takes never comes to our tables. Where the
-	// device does not count what that takes, our tables take and count it all.
+	// device does not count what that takes, our tables take and count it all; no
+	// other function shares the port then, since a PF with VFs is not opened.
 	if err := n.port.promiscuous(n.params.promisc || n.steering.missed != nil, !n.params.noAllMulti, n.params.groups); err != nil {
 		return err
 	}

@@ -455,7 +455,6 @@ var (
 	tircDispType      = field{0x04, 31, 28} // disp_type
 	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
 	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
-	tircInlineRqn     = field{0x1c, 23, 0}  // inline_rqn
 	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
 	tircTd            = field{0x24, 23, 0}  // transport_domain
 	tircKey           = area{0x28, 40}      // rx_hash_toeplitz_key
@@ -958,7 +957,6 @@ const (
 	inlineTCP   = 3
 	inlineVport = 1 // wqe_inline_mode: ask the vport context
 
-	tirDirect    = 0
 	tirIndirect  = 1
 	hashToeplitz = 2
 	hashSrcIP    = 1 << 0

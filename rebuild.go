@@ -13,7 +13,7 @@ package main
 // old queues are destroyed, after which their completion queues get nothing more;
 // what these still hold is delivered, and the pages go back to the channel's pool.
 // So no frame is lost and none of a flow overtakes another: old frames go before
-// new ones.
+// new ones, since packets are only ever led away from a queue that goes first.
 //
 // A failure before the tables change takes the new queues back, one while they
 // change leads the packets back in the same way as they came. Only when that fails
@@ -174,15 +174,19 @@ func (n *nic) drain(c *channel) {
 // finishRX destroys the queues that channels do not prefer, after leading away what
 // still goes there.
 func (n *nic) finishRX() error {
-	moves, others := map[uint32]uint32{}, make([]*recvQueue, len(n.channels))
+	moves, back, others := map[uint32]uint32{}, map[uint32]uint32{}, make([]*recvQueue, len(n.channels))
 	for i, c := range n.channels {
 		rx, next := c.queues()
 		if others[i] = next; next != nil {
-			moves[next.n] = rx.n
+			moves[next.n], back[rx.n] = rx.n, next.n
 		}
 	}
-	if err := n.steering.redirect(moves); err != nil {
-		return err
+	if n.steering.leadsTo(back) {
+		n.changeOver() // packets leave a queue that goes first
+		err := n.steering.redirect(moves)
+		if n.changeOver(); err != nil {
+			return err
+		}
 	}
 	for i, c := range n.channels {
 		if others[i] == nil {

@@ -34,7 +34,7 @@ func (p sinkPlace) newSink(u *undo) (*sink, error) {
 	fw := p.fw
 	n, err := fw.alloc(opAllocQCounter)
 	if err != nil {
-		return nil, fmt.Errorf("Q counter: %w", err)
+		return nil, fmt.Errorf("set of counters: %w", err)
 	}
 	s := &sink{counters: n & 0xff}
 	u.add("Q counter", func() error { return fw.destroy(opDeallocQCounter, s.counters) })

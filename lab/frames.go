@@ -9,7 +9,6 @@ package main
 import (
 	"encoding/binary"
 	"net/netip"
-	"os"
 )
 
 // shape is a kind of frame: the headers from the outside in.
@@ -47,9 +46,6 @@ var shapes = []shape{
 	{tunnel: vxlan, outer6: true, net: 3}, {tunnel: vxlan, outer6: true, v6: true, tcp: true, net: 3},
 	{tunnel: geneve, net: 4}, {tunnel: geneve, tcp: true, net: 4}, {tunnel: geneve, v6: true, net: 4},
 }
-
-// plainShapes are those that nothing encloses.
-func plainShapes() []shape { return shapes[:4] }
 
 // overhead is the bytes of a frame that are not payload.
 func (s shape) overhead() int {
@@ -265,11 +261,6 @@ func (t *traffic) add(s shape, to [6]byte, size, mtu int) {
 			t.tunnelled++
 		}
 	}
-}
-
-// writeCapture writes frames as a capture file.
-func writeCapture(path string, frames [][]byte) error {
-	return os.WriteFile(path, capture(frames), 0o644)
 }
 
 // capture is frames as a capture file, all at the same time.

@@ -39,7 +39,7 @@ type scenario struct {
 // it have shown.
 var scenarios = []scenario{
 	{"linux-up", 4 * time.Minute, linuxUp},
-	{"linux-traffic", 8 * time.Minute, linuxTraffic},
+	{"linux-traffic", 10 * time.Minute, linuxTraffic},
 	{"linux-figures", 4 * time.Minute, linuxFigures},
 	{"appliance-figures", 4 * time.Minute, applianceFigures},
 	{"appliance", 5 * time.Minute, applianceBoots},

@@ -256,7 +256,7 @@ func (v *versus) arrived(want string, t *traffic, was map[string]uint64) error {
 	}
 	for _, k := range loss {
 		if now[k] != was[k] {
-			return fmt.Errorf("Linux counted %s: %d", k, now[k]-was[k])
+			return fmt.Errorf("the kernel counted %s: %d", k, now[k]-was[k])
 		}
 	}
 	tcp := uint64(0)
@@ -266,7 +266,7 @@ func (v *versus) arrived(want string, t *traffic, was map[string]uint64) error {
 		}
 	}
 	if n := now["TcpInSegs"] - was["TcpInSegs"]; n != tcp {
-		return fmt.Errorf("Linux counted %d TCP segments of %d", n, tcp)
+		return fmt.Errorf("the kernel counted %d TCP segments of %d", n, tcp)
 	}
 	return nil
 }

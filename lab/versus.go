@@ -230,14 +230,26 @@ const boxMAC = "02:00:00:00:00:02"
 // floodFrames is more than our ring holds, so that some may be dropped: by name.
 const floodFrames = 20000
 
+// floods are the receive queues that are flooded.
+var floods = []string{"", "-priv-flags rx_striding_rq=off", "-priv-flags rx_striding_rq=on,rx_cqe_compress=on -rx-ring 256"}
+
 func (v *versus) flood() error {
 	// The generator works in the first network namespace only.
 	if err := v.linux.all(v.one.where+"ip link set eth0 netns 1", "ip link set eth0 up"); err != nil {
 		return err
 	}
 	v.one.where = ""
+	for _, args := range floods {
+		if err := v.floodInto(args); err != nil {
+			return fmt.Errorf("%s: %w", args, err)
+		}
+	}
+	return nil
+}
+
+func (v *versus) floodInto(args string) error {
 	sent := 0
-	r, before, after, err := v.during("-mode rxdrop -pci "+slot0, func() (err error) {
+	r, before, after, err := v.during("-mode rxdrop -pci "+slot0+" "+args, func() (err error) {
 		_, sent, err = v.linux.pktgen("eth0", pktgenRun{count: floodFrames, burst: 32, clone: 1000, mac: boxMAC})
 		return err
 	})

@@ -1,0 +1,73 @@
+package main
+
+// verdict.go owns the sentence about lost packets: which counters say that who lost
+// them, and what to do about it. A pure function of counters; it does not own these
+// (stats.go).
+
+import (
+	"fmt"
+	"slices"
+)
+
+// loser is one who can lose packets on their way to us.
+type loser struct {
+	who      string
+	counters []string
+	advice   string
+}
+
+// losers are tried in this order where they lost as many.
+var losers = []loser{
+	{"the NIC or its PCIe link, not the host", []string{"rx_discards_phy"},
+		"it had nowhere to put them, which is not for want of receive buffers: check width and speed of the slot (lspci -vv: LnkSta), and spread over fewer or more -queues"},
+	{"the host", []string{"rx_out_of_buffer"},
+		"receive rings ran out of buffers since the loops were too slow or kept from running: a larger -rx-ring, more -queues, -busy-poll on CPUs of their own"},
+	{"the wire", []string{"rx_crc_errors_phy", "rx_fragments_phy", "rx_jabbers_phy", "rx_undersize_pkts_phy"},
+		"frames came damaged: check cable, module and the other end"},
+	{"the MTU", []string{"rx_oversize_pkts_phy", "rx_oversize_pkts_sw_drop"},
+		"senders use longer frames than we take: a larger -mtu"},
+	{"the filter, as asked", []string{"rx_steer_missed_packets"},
+		"they were for other addresses: -promisc takes them"},
+	{"a rule, as asked", []string{"rx_rule_dropped"},
+		"it says action -1"},
+	{"the port, which was down", []string{"rx_discards_vport_down"},
+		"they came before it was up or after its end"},
+	{"errors of receive queues", []string{"rx_wqe_err"},
+		"see the messages about queues that were reset"},
+	{"the capture's writer", []string{"writer_dropped"},
+		"the file is written too slowly: a shorter -snaplen, a narrower -filter, a faster disk"},
+	{"the emulated wire", []string{"wire_dropped"},
+		"it has no queue to hold what it cannot carry: a lower rate"},
+}
+
+// lossVerdict says who lost packets, most first: a line each, empty where nothing was
+// lost.
+func lossVerdict(lost map[string]uint64) (lines []string) {
+	type share struct {
+		n uint64
+		l loser
+	}
+	var shares []share
+	for _, l := range losers {
+		n := uint64(0)
+		for _, name := range l.counters {
+			n += lost[name]
+		}
+		if n > 0 {
+			shares = append(shares, share{n, l})
+		}
+	}
+	slices.SortStableFunc(shares, func(a, b share) int {
+		switch {
+		case a.n > b.n:
+			return -1
+		case a.n < b.n:
+			return 1
+		}
+		return 0
+	})
+	for _, s := range shares {
+		lines = append(lines, fmt.Sprintf("%d dropped by %s: %s", s.n, s.l.who, s.l.advice))
+	}
+	return lines
+}
