@@ -303,6 +303,9 @@ func (a *appliance) checkCPUs(cpus []int) {
 
 // handlerFor makes the handler of one channel, queue number queue of all.
 func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, error) {
+	if a.o.datapath == datapathXSK && c.xsk != nil {
+		return newXSKWork(c, xskWorkConfig{mode: a.o.mode, umem: a.o.umemConfig(), size: a.o.size, mac: [6]byte(p.nic.mac), left: a.allowed}, &a.undo)
+	}
 	switch a.o.mode {
 	case modeDrop:
 		return dropWork{}, nil

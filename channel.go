@@ -89,8 +89,8 @@ func (n *nic) stop() {
 	for _, c := range n.channels { // what others sent to one that had stopped already
 		for c.visited() {
 			c.turn(c)
+			c.publish()
 		}
-		poller(c).idle()
 	}
 }
 

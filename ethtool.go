@@ -246,7 +246,7 @@ func (n *nic) formatRules() string {
 	if len(n.rules.rules) == 0 {
 		return ""
 	}
-	return formatRules(n.rules.rules, n.params.queues+n.params.upper())
+	return formatRules(n.rules.rules, n.params.queues+n.params.sockets())
 }
 
 // driverInfo is what ethtool -i shows.

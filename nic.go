@@ -372,7 +372,7 @@ func (n *nic) choose(o openOptions) error {
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
 	}
-	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.upper()); err != nil {
+	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.sockets()); err != nil {
 		return err
 	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
@@ -800,7 +800,8 @@ func (n *nic) queueOf(queue int) uint32 {
 // bringUp lets traffic in: the last step, when every queue is ready.
 func (n *nic) bringUp() error {
 	// The vport first: what its own filter takes never comes to our tables. Where the
-	// device does not count what that takes, our tables take and count it all.
+	// device does not count what that takes, our tables take and count it all; no
+	// other function shares the port then, since a PF with VFs is not opened.
 	if err := n.port.promiscuous(n.params.promisc || n.steering.missed != nil, !n.params.noAllMulti, n.params.groups); err != nil {
 		return err
 	}

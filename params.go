@@ -404,21 +404,20 @@ func (p params) poolPages(c caps) int {
 	return ring + max(ring/2, min(3*ring, 1536))
 }
 
+// sockets is how many queues for a socket there are.
+func (p *params) sockets() int {
+	if p.xsk {
+		return p.queues
+	}
+	return 0
+}
+
 // channels is how many channels there are, the one for control traffic included.
 func (p *params) channels() int {
 	if p.trap {
 		return p.queues + 1
 	}
 	return p.queues
-}
-
-// upper is how many queues of zero-copy sockets there are, numbered behind the
-// regular ones.
-func (p *params) upper() int {
-	if p.xsk {
-		return p.queues
-	}
-	return 0
 }
 
 // trapLevels is the deepest level of the flow tables when control traffic is set

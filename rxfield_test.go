@@ -83,6 +83,11 @@ func TestTrafficFollowsEveryEntryOfTheTable(t *testing.T) {
 // destroyed, its memory is gone from one moment to the next.
 func abandon(t *testing.T, d *emulatedDevice, n *nic) {
 	d.pause()
+	for _, c := range n.channels {
+		if c.handler == nil {
+			c.setHandler(dropWork{}) // it was never started
+		}
+	}
 	n.stop()
 	require.NoError(t, n.control.stop())
 	n.moder.halt()

@@ -171,6 +171,8 @@ var sendStats = []sendStat{
 	{"bytes", "", func(s *txStats) *counter { return &s.bytes }},
 	{"tso_packets", "", func(s *txStats) *counter { return &s.tso }},
 	{"tso_bytes", "", func(s *txStats) *counter { return &s.tsoBytes }},
+	{"tso_inner_packets", "", func(s *txStats) *counter { return &s.tsoIn }},
+	{"tso_inner_bytes", "", func(s *txStats) *counter { return &s.tsoInB }},
 	{"added_vlan_packets", "", func(s *txStats) *counter { return &s.vlans }},
 	{"nop", "", func(s *txStats) *counter { return &s.nop }},
 	{"mpwqe_blks", "", func(s *txStats) *counter { return &s.blocks }},

@@ -36,7 +36,7 @@ func TestStatNames(t *testing.T) {
 		seen[name] = true
 	}
 	// mlx5e calls the sums of three counters otherwise than the counters themselves.
-	for _, name := range strings.Fields("packets bytes tso_packets tso_bytes added_vlan_packets nop mpwqe_blks mpwqe_pkts csum_none csum_partial " +
+	for _, name := range strings.Fields("packets bytes tso_packets tso_bytes tso_inner_packets tso_inner_bytes added_vlan_packets nop mpwqe_blks mpwqe_pkts csum_none csum_partial " +
 		"csum_partial_inner stopped dropped xmit_more recover cqes wake cqe_err") {
 		sum := "tx_" + name
 		if name == "stopped" || name == "dropped" || name == "wake" {

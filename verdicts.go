@@ -162,7 +162,9 @@ func pass(packets []packet, frames []xdpFrame, verdicts []xdpVerdict) []packet {
 			continue
 		}
 		f := &frames[i]
-		packets[n] = packets[i]
+		if n != i {
+			packets[n] = packets[i]
+		}
 		packets[n].moved(f)
 		n++
 	}

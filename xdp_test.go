@@ -73,6 +73,7 @@ type fateProgram struct {
 	sinks []xdpSink
 	runs  atomic.Int32
 	bad   atomic.Uint64
+	last  uint64 // timestamp
 	fates [doings]atomic.Uint64
 }
 
@@ -89,7 +90,9 @@ func (p *fateProgram) run(frames []xdpFrame, verdicts []xdpVerdict) {
 		}
 		p.fates[fate].Add(1)
 		verdicts[i] = xdpPass
-		ok := f.meta.size == f.end-f.start && f.start == rxHeadroom && f.to == nil && f.checksums() != csumNone
+		ok := f.meta.size == f.end-f.start && f.start == rxHeadroom && f.to == nil && f.checksums() != csumNone &&
+			f.timestamp() != 0 && f.timestamp() >= p.last
+		p.last = f.timestamp()
 		switch fate {
 		case doDrop:
 			verdicts[i] = xdpDrop
@@ -182,12 +185,11 @@ func rightAnswer(b []byte) bool {
 
 // fateWork checks what passes, and keeps some of it in another goroutine.
 type fateWork struct {
-	seen       []atomic.Uint32
-	got, bad   atomic.Uint64
-	guests     atomic.Uint64
-	every      int
-	later      chan heldFrame
-	sendGuests bool // out through the channel's own send queue
+	seen     []atomic.Uint32
+	got, bad atomic.Uint64
+	guests   atomic.Uint64
+	every    int
+	later    chan heldFrame
 }
 
 func (w *fateWork) handle(c *channel, packets []packet) {
@@ -427,6 +429,9 @@ func runAttachUnderLoad(t *testing.T, profile string, kind wishes, seed uint64) 
 			program = func(*channel) (xdpProgram, error) { return xdpSwap{}, nil }
 		default:
 			program = func(*channel) (xdpProgram, error) { return numberProgram{verdict, mark, &seenBy[mark]}, nil }
+		}
+		if i%100 == 99 { // the queues change their kind too, with a program in place
+			require.NoError(t, n.setPrivFlag("rx_striding_rq", i%200 == 99 && n.caps.striding))
 		}
 		require.NoError(t, n.attach(program))
 		settled := seenBy[(i+249)%250].Load()

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -97,6 +98,7 @@ func (r *xskRig) detach() {
 
 // turn lets the device and the channel work until neither has anything to do.
 func (r *xskRig) turn() {
+	r.c.poll(napiBudget) // posts what the application has filled
 	for again := true; again; {
 		again = r.dev.m.Step()
 		for r.c.poll(napiBudget) > 0 {
@@ -154,3 +156,301 @@ type twoWires struct {
 }
 
 func (w *twoWires) Transmit(b []byte) { w.out.Transmit(b) }
+
+// D2: what is wrong with a UMEM or a ring is said in words of its own.
+func TestXSKWrongSizesSayWhatIsWrong(t *testing.T) {
+	mem := newArena(testDevice(t, model.Config{}))
+	defer func() { require.NoError(t, mem.close()) }()
+	area, err := newSharedMemory("umem", 16*2048)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, area.close()) }()
+	good := umemConfig{frame: 2048, frames: 16}
+	seen := map[string]bool{}
+	for _, c := range []struct {
+		area []byte
+		c    umemConfig
+		says string
+	}{
+		{area.b[8:], good, "misaligned"},
+		{nil, good, "size 0"},
+		{area.b, umemConfig{frame: 2048}, "holds nothing"},
+		{area.b, umemConfig{frame: 1024, frames: 16}, "2048 or 4096"},
+		{area.b, umemConfig{frame: 2048, frames: 15}, "even number"},
+		{area.b, umemConfig{frame: 2048, frames: 8}, "16384"},
+		{area.b, umemConfig{frame: 2048, frames: 16, headroom: 1800}, "headroom"},
+		{area.b, umemConfig{frame: 2048, frames: -16}, "-16"},
+	} {
+		_, err := newUMEM(mem, c.area, c.c)
+		require.ErrorContains(t, err, c.says)
+		require.ErrorAs(t, err, new(wishError))
+		require.False(t, seen[err.Error()], "said before: %v", err)
+		seen[err.Error()] = true
+	}
+	for i, name := range xskRingNames {
+		entries := [xskRings]int{64, 64, 64, 64}
+		entries[i] = 1000
+		_, _, err := layoutRings(entries)
+		require.ErrorContains(t, err, name+" ring of 1000 entries: not a power of two")
+		entries[i] = 0
+		_, _, err = layoutRings(entries)
+		require.ErrorContains(t, err, name+" ring of size 0")
+		entries[i] = 1 << 20
+		_, _, err = layoutRings(entries)
+		require.Error(t, err)
+	}
+	u, err := newUMEM(mem, area.b, good)
+	require.NoError(t, err)
+	require.NoError(t, u.close(mem))
+	require.Zero(t, mem.guestMemory())
+}
+
+// The words of rings lie apart, inside the memory, and nothing overlaps.
+func TestXSKRingLayout(t *testing.T) {
+	for _, n := range []int{1, 2, 64, 4096, maxXSKRing} {
+		places, size, err := layoutRings([xskRings]int{n, 2, n, 1})
+		require.NoError(t, err)
+		last := uint64(0)
+		for i, p := range places {
+			require.GreaterOrEqual(t, p.producer, last)
+			require.GreaterOrEqual(t, p.consumer, p.producer+64)
+			require.GreaterOrEqual(t, p.flags, p.consumer+64)
+			require.GreaterOrEqual(t, p.desc, p.flags+64)
+			last = p.desc + uint64(p.entries)*uint64(entrySize(i))
+		}
+		require.LessOrEqual(t, last, uint64(size))
+		require.Zero(t, size%pageSize)
+	}
+}
+
+// Indices wrap at 2^32 like AF_XDP's, on both sides.
+func TestXSKIndicesWrap(t *testing.T) {
+	places, size, err := layoutRings([xskRings]int{64, 64, 64, 64})
+	require.NoError(t, err)
+	b := make([]byte, size)
+	give, take := viewRing(b, ringFill, places[ringFill]), viewRing(b, ringFill, places[ringFill])
+	start := ^uint32(0) - 40
+	give.at, give.seen, take.at, take.seen = start, start, start, start
+	*give.producer, *give.consumer = start, start
+	next, got := uint64(0), uint64(0)
+	for got < 1000 {
+		room, ok := give.room(give.at, 24)
+		require.True(t, ok)
+		k := min(room, 24)
+		for i := range k {
+			give.addrs[(give.at+i)&give.mask] = next
+			next++
+		}
+		give.gave(k)
+		n, ok := take.ready(64)
+		require.True(t, ok)
+		for i := range n {
+			require.Equal(t, got, take.addrs[(take.at+i)&take.mask])
+			got++
+		}
+		take.took(n)
+	}
+}
+
+// D6: with an empty fill ring nothing comes; the flag says that the driver is to be
+// woken, and after refill and wake-up packets come again.
+func TestXSKEmptyFillRing(t *testing.T) {
+	in := &listWire{}
+	for i := range 300 {
+		in.frames = append(in.frames, numberedUDP(uint64(i), 100))
+	}
+	r := newXSKRig(t, xskConfig{wire: in, wakeups: true})
+	r.c.setHandler(dropWork{})
+	r.turn()
+	require.False(t, r.c.xsk.sleep())
+	require.True(t, r.app.fill.wants(), "the driver sleeps with nothing posted")
+	require.True(t, r.app.tx.wants())
+	require.Zero(t, r.sock.rx.at)
+	r.app.giveFrames(100)
+	require.True(t, r.c.xsk.sleep(), "what came before the sleep is seen")
+	r.turn()
+	require.False(t, r.app.fill.wants(), "the driver is awake")
+	require.EqualValues(t, 100, r.sock.rx.at)
+	require.False(t, r.c.xsk.sleep())
+	require.True(t, r.app.fill.wants())
+	require.Equal(t, 64, r.app.drop(64))
+	r.turn() // the wake-up
+	require.EqualValues(t, 164, r.sock.rx.at)
+	for range 10 {
+		r.app.drop(64)
+		r.app.giveFrames(200)
+		r.turn()
+	}
+	require.EqualValues(t, 300, r.sock.rx.at)
+	require.NotZero(t, r.c.xsk.stats.allocErr.get())
+}
+
+// D9 and the canaries: without multi-buffer a frame that is longer than what a UMEM
+// frame holds is dropped and counted, and no byte beside it changes; with it, it
+// comes as a chain whose last entry alone does not say that it goes on.
+func TestXSKLongFrames(t *testing.T) {
+	long := numberedUDP(1, 9000)
+	for _, c := range []struct {
+		mtu, frame int
+		multi      bool
+		pieces     int
+	}{{1500, 2048, false, 0}, {1500, 4096, false, 0}, {9000, 4096, true, 3}, {7000, 2048, true, 0}} {
+		wire := &listWire{frames: [][]byte{numberedUDP(0, 100), long, numberedUDP(2, 1500)}}
+		r := newXSKRig(t, xskConfig{wire: wire, w: wishes{mtu: c.mtu}, umem: umemConfig{frame: c.frame, frames: 512}, multi: c.multi})
+		r.c.setHandler(dropWork{})
+		r.dev.resume()
+		require.NoError(t, r.nic.port.setMTU(9200), "others on the port may want longer frames")
+		r.dev.pause()
+		for i := range r.mem.b {
+			r.mem.b[i] = 0xa5
+		}
+		r.app.giveFrames(512)
+		r.turn()
+		s := &r.c.xsk.stats
+		if c.pieces == 0 {
+			require.EqualValues(t, 2, r.sock.rx.at)
+			require.EqualValues(t, 1, s.oversize.get()+s.ringFull.get())
+			require.EqualValues(t, 1, s.oversize.get())
+		} else {
+			require.EqualValues(t, 2+c.pieces, r.sock.rx.at)
+			var got []byte
+			for i := range c.pieces {
+				d := r.app.rx.descs[1+i]
+				require.Equal(t, i < c.pieces-1, d.options&xdpContinue != 0)
+				got = append(got, r.mem.b[d.addr:][:d.len]...)
+			}
+			require.Equal(t, long, got)
+			require.EqualValues(t, 3, s.redirect.get())
+		}
+		r.requireCanaries(0xa5)
+		for r.app.drop(64) > 0 {
+		}
+		r.turn()
+	}
+}
+
+// requireCanaries asserts that the device has written only behind the headroom of
+// frames, and there no more than received entries say.
+func (r *xskRig) requireCanaries(canary byte) {
+	r.t.Helper()
+	written := make([]bool, len(r.mem.b))
+	for i := range r.sock.rx.at {
+		d := r.app.rx.descs[i]
+		for at := d.addr; at < d.addr+uint64(d.len); at++ {
+			written[at] = true
+		}
+	}
+	for i, b := range r.mem.b {
+		if !written[i] && b != canary {
+			require.Fail(r.t, "a byte was written that belongs to no packet", "offset %d of frame %d", i%int(r.umem.frame), i/int(r.umem.frame))
+		}
+	}
+}
+
+// D9, D12: what cannot be is refused before anything is touched, with what can.
+func TestXSKRefusesTooLargeMTU(t *testing.T) {
+	r := newXSKRig(t, xskConfig{w: wishes{mtu: 9000}, umem: umemConfig{frame: 4096, frames: 64}, multi: true, ring: 64})
+	r.dev.resume()
+	other, err := newSharedMemory("umem", 64*2048)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.close()) }()
+	for _, c := range []struct {
+		headroom int
+		multi    bool
+		says     string
+	}{{0, false, "it can be up to 1774 (-mtu), or multi-buffer"}, {100, false, "up to 1674"}, {0, true, "up to 7150"}} {
+		u, err := newUMEM(r.nic.mem, other.b, umemConfig{frame: 2048, frames: 64, headroom: c.headroom})
+		require.NoError(t, err)
+		err = r.c.checkXSK(u, c.multi)
+		require.ErrorContains(t, err, c.says)
+		require.ErrorAs(t, err, new(wishError))
+		require.NoError(t, u.close(r.nic.mem))
+	}
+	require.ErrorContains(t, r.c.attachXSK(r.sock), "has a socket already")
+	r.dev.pause()
+}
+
+// Whatever stands in a client's rings, the driver goes on, sends and receives
+// nothing outside the UMEM, and the device sees no bad address.
+func TestXSKHostileEntries(t *testing.T) {
+	for seed := range uint64(20) {
+		in, out := &listWire{}, &recordWire{}
+		for i := range 400 {
+			in.frames = append(in.frames, numberedUDP(uint64(i), 60+i))
+		}
+		r := newXSKRig(t, xskConfig{wire: &twoWires{in, out}, umem: umemConfig{frame: 2048, frames: 64}, ring: 64, multi: seed%2 == 0, w: wishes{mtu: 1400}})
+		r.c.setHandler(dropWork{})
+		m := rand.New(rand.NewPCG(seed, 5))
+		odd := func() uint64 {
+			switch m.IntN(5) {
+			case 0:
+				return m.Uint64()
+			case 1:
+				return uint64(len(r.mem.b)) + uint64(m.IntN(5000))
+			case 2:
+				return uint64(len(r.mem.b) - m.IntN(5000))
+			}
+			return uint64(m.IntN(len(r.mem.b)))
+		}
+		for range 200 {
+			for range m.IntN(20) {
+				r.app.fill.addrs[r.app.fill.at&63] = odd()
+				if room, _ := r.app.fill.room(r.app.fill.at, 1); room > 0 {
+					r.app.fill.gave(1)
+				}
+			}
+			for range m.IntN(20) {
+				r.app.tx.descs[r.app.tx.at&63] = xdpDesc{addr: odd(), len: uint32(m.IntN(3000)) * uint32(1+m.IntN(2)*m.IntN(1<<20)), options: uint32(m.IntN(4)) * uint32(m.IntN(2))}
+				if room, _ := r.app.tx.room(r.app.tx.at, 1); room > 0 {
+					r.app.tx.gave(1)
+				}
+			}
+			r.turn()
+			n, _ := r.app.rx.ready(64)
+			r.app.rx.took(min(n, uint32(m.IntN(20))))
+			n, _ = r.app.comp.ready(64)
+			r.app.comp.took(min(n, uint32(m.IntN(20))))
+		}
+		require.False(t, r.sock.broken, "entries are skipped, not punished")
+		require.Zero(t, r.dev.m.Stats().DMAFaults, r.dev.m.Stats().LastFault)
+		require.NotZero(t, r.c.xsk.stats.badFill.get())
+		require.NotZero(t, r.c.xsk.stats.badDescs.get())
+		require.Zero(t, r.c.xsk.tx.stats.cqeErr.get()+r.c.xsk.stats.wqeErr.get())
+		for i, b := range out.frames() {
+			require.LessOrEqual(t, len(b), r.nic.params.frame, "frame %d", i)
+		}
+	}
+}
+
+// An index that cannot be ends the socket, with a reason, and only that.
+func TestXSKHostileIndices(t *testing.T) {
+	for _, c := range []struct {
+		spoil func(r *xskRig)
+		says  string
+	}{
+		{func(r *xskRig) { *r.app.fill.producer = r.app.fill.at + 5000 }, "fill ring: the producer"},
+		{func(r *xskRig) { *r.app.fill.producer = r.app.fill.at - 100 }, "fill ring: the producer"},
+		{func(r *xskRig) { *r.app.tx.producer = 1 << 31 }, "TX ring: the producer"},
+		{func(r *xskRig) { *r.app.rx.consumer = *r.app.rx.producer + 5000 }, "RX ring: the consumer"},
+		{func(r *xskRig) { *r.app.comp.consumer = 7; r.app.send(10, 60) }, "completion ring: the consumer"},
+	} {
+		in := &listWire{}
+		for i := range 2000 {
+			in.frames = append(in.frames, numberedUDP(uint64(i), 60))
+		}
+		r := newXSKRig(t, xskConfig{wire: in, umem: umemConfig{frame: 2048, frames: 512}, ring: 512})
+		r.c.setHandler(dropWork{})
+		r.app.giveFrames(400)
+		for range 3 {
+			r.dev.m.Step()
+			r.c.poll(64)
+		}
+		for range 20 {
+			c.spoil(r)
+			r.turn()
+			r.app.drop(64)
+		}
+		require.True(t, r.sock.broken, c.says)
+		require.Contains(t, <-r.sock.fault, c.says)
+		require.Zero(t, r.dev.m.Stats().DMAFaults)
+	}
+}

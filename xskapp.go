@@ -141,7 +141,8 @@ func wholeFrames(out, in []uint64, whole uint64) {
 func describeFrames(out []xdpDesc, frames []uint64, size uint32) {
 	frames = frames[:len(out)]
 	for i := range out {
-		out[i] = xdpDesc{addr: frames[i], len: size}
+		d := &out[i]
+		d.addr, d.len, d.options = frames[i], size, 0
 	}
 }
 
@@ -207,13 +208,14 @@ func (a *xskApp) forwardRun(in, out []xdpDesc, mem []byte) (more uint32, bytes u
 	last := uint64(max(len(mem), 16) - 16)
 	inside := a.inside
 	for i := range in {
-		d := in[i]
-		if inside == 0 && d.addr < last {
-			swapAddresses(mem[d.addr:][:16])
+		d, to := &in[i], &out[i]
+		addr, size, options := d.addr, d.len, d.options
+		if inside == 0 && addr < last {
+			swapAddresses(mem[addr:][:16])
 		}
-		out[i] = d
-		bytes += uint64(d.len)
-		inside = d.options & xdpContinue
+		to.addr, to.len, to.options = addr, size, options
+		bytes += uint64(size)
+		inside = options & xdpContinue
 		more += inside
 	}
 	a.inside = inside

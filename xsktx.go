@@ -165,16 +165,17 @@ func (c *descRules) good(d xdpDesc) bool {
 //go:noinline
 func fillFromDescs(out []seg, comp []uint64, descs []xdpDesc, c *descRules) (n uint32, bytes uint64) {
 	out, comp = out[:len(descs)], comp[:len(descs)]
-	key, base, most, frame, fit := c.key, c.base, c.size, c.frame, c.fit
+	key, base, most, frame, inFrame, fit := c.key, c.base, c.size, c.frame, c.frame-1, c.fit
 	for i := range descs {
-		d := descs[i] // read once: the client may change it
-		if d.options != 0 || fit.refuses(d.len) || d.addr >= most || uint32(d.addr)&(frame-1)+d.len > frame {
+		d := &descs[i]
+		addr, size, options := d.addr, d.len, d.options // read once: the client may change them
+		if options != 0 || fit.refuses(size) || addr >= most || uint32(addr)&inFrame+size > frame {
 			return uint32(i), bytes
 		}
 		w := &out[i]
-		w.a, w.b = key|uint64(be32word(d.len)), be64word(base+d.addr)
-		comp[i] = d.addr
-		bytes += uint64(d.len)
+		w.a, w.b = key|uint64(be32word(size)), be64word(base+addr)
+		comp[i] = addr
+		bytes += uint64(size)
 	}
 	return uint32(len(descs)), bytes
 }

@@ -84,13 +84,20 @@ func (w *xskWork) handle(*channel, []packet) {}
 func (w *xskWork) drops()                    {}
 func (w *xskWork) idle(*channel)             {}
 
-// turn is the application's turn.
-func (w *xskWork) turn(*channel) int {
+// turn is the application's turn. What it sends has room in the send queue, so that
+// nothing is left in the TX ring when the channel stops.
+func (w *xskWork) turn(c *channel) int {
 	switch w.mode {
 	case modeDrop:
 		return w.app.drop(napiBudget)
 	case modeForward:
 		return w.app.forward(napiBudget, w.swap)
 	}
-	return w.app.send(w.left(napiBudget), w.size)
+	waiting := int(w.app.tx.at - w.sock.tx.at)
+	w.app.reclaim()
+	n := min(c.xsk.tx.room()-waiting, len(w.app.free), napiBudget)
+	if n <= 0 {
+		return 0
+	}
+	return w.app.send(w.left(n), w.size)
 }

@@ -1,0 +1,337 @@
+package main
+
+// xskserve_test.go owns the proof of sockets in other processes: what is refused,
+// that packets go both ways, and that a client which dies takes nothing with it.
+// A client process is this test binary, started again with MLX5D_XSK_CLIENT.
+//
+// MLX5D_XSK_KILLS sets how many clients are killed; a thousand take some minutes.
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"mlx5d/model"
+)
+
+const xskClientEnv = "MLX5D_XSK_CLIENT"
+
+// init is the client process: the command line's -attach with the arguments given.
+func init() {
+	if args := os.Getenv(xskClientEnv); args != "" {
+		os.Exit(run(context.Background(), strings.Fields(args), os.Stdout, os.Stderr))
+	}
+}
+
+// startClient starts a client process.
+func startClient(t testing.TB, args string) *exec.Cmd {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), xskClientEnv+"="+args)
+	require.NoError(t, cmd.Start())
+	return cmd
+}
+
+// splitWire gives packets for two UDP ports. Those for the regular queue are
+// numbered and wait for credit, so that none is lost; the others come without end
+// and are lost where nobody takes them.
+type splitWire struct {
+	regular int // to give
+	given   int
+	taken   *atomic.Int64 // of these, seen by the handler
+	turn    int
+	frame   []byte
+	noise   []byte
+	sent    atomic.Int64 // frames that left
+}
+
+const noisePort = 5000
+
+func newSplitWire(regular int, taken *atomic.Int64) *splitWire {
+	w := &splitWire{regular: regular, taken: taken, frame: make([]byte, 200), noise: numberedUDP(0, 300)}
+	w.noise[36], w.noise[37] = noisePort>>8, noisePort&0xff
+	return w
+}
+
+func (w *splitWire) Peek(time.Time) []byte {
+	if w.turn%2 == 0 && w.given < w.regular && int64(w.given)-w.taken.Load() < 100 {
+		fillNumbered(w.frame, uint64(w.given), 9)
+		return w.frame
+	}
+	if w.turn%2 == 0 {
+		w.turn++
+	}
+	return w.noise
+}
+
+func (w *splitWire) Take() {
+	if w.turn%2 == 0 {
+		w.given++
+	}
+	w.turn++
+}
+
+func (w *splitWire) Lossless() bool  { return false }
+func (w *splitWire) Transmit([]byte) { w.sent.Add(1) }
+func (w *splitWire) Done() bool      { return false }
+func (w *splitWire) LinkUp() bool    { return true }
+func (w *splitWire) Close() error    { return nil }
+
+// orderWork asserts that numbered packets come whole and in order.
+type orderWork struct {
+	taken *atomic.Int64
+	bad   atomic.Int64
+	want  []byte
+}
+
+func (w *orderWork) handle(_ *channel, packets []packet) {
+	for i := range packets {
+		fillNumbered(w.want, uint64(w.taken.Load()), 9)
+		if string(w.want) != string(packets[i].b) {
+			w.bad.Add(1)
+		}
+		w.taken.Add(1)
+	}
+}
+func (w *orderWork) turn(*channel) int { return 0 }
+func (w *orderWork) idle(*channel)     {}
+
+// serveRig is a running NIC of so many queues that listens; noise goes to the
+// socket of queue 0.
+type serveRig struct {
+	dev    *emulatedDevice
+	nic    *nic
+	path   string
+	server *xskServer
+	work   []*orderWork
+}
+
+func newServeRig(t testing.TB, queues int, wire model.Wire, taken *atomic.Int64) *serveRig {
+	r := &serveRig{dev: testDevice(t, model.Config{Wire: wire}), path: filepath.Join(t.TempDir(), "xsk.sock")}
+	lead, err := parseRule(fmt.Sprintf("flow-type udp4 dst-port %d action %d", noisePort, queues))
+	require.NoError(t, err)
+	rules, err := placeRules([]rule{lead})
+	require.NoError(t, err)
+	r.nic, err = openNIC(context.Background(), r.dev, false, openOptions{wishes: wishes{queues: queues, rxRing: 256, promisc: true, xsk: true},
+		cpus: 2, rules: rules, flags: func(c caps) (privFlags, error) { return choosePrivFlags(c, nil) }})
+	require.NoError(t, err)
+	var handlers []handler
+	for range queues {
+		w := &orderWork{taken: taken, want: make([]byte, 200)}
+		r.work, handlers = append(r.work, w), append(handlers, w)
+	}
+	r.nic.start(handlers, false, nil)
+	r.server, err = listenXSK(r.path, []*nic{r.nic}, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, r.server.close())
+		require.Zero(t, r.nic.mem.guestMemory())
+		require.NoError(t, r.nic.close())
+		requireClean(t, r.dev)
+	})
+	return r
+}
+
+func askFor(queue int) xskRequest {
+	return xskRequest{queue: uint32(queue), umem: umemConfig{frame: 2048, frames: 512}, entries: [xskRings]int{512, 512, 512, 512}, flags: xskNeedWakeup | xskZeroCopy}
+}
+
+// D8, D12: every queue can be attached to, others are refused with the range, one
+// socket a queue; zero copy is said.
+func TestXSKServeQueues(t *testing.T) {
+	r := newServeRig(t, 4, nil, new(atomic.Int64))
+	st, err := os.Stat(r.path)
+	require.NoError(t, err)
+	require.EqualValues(t, 0o600, st.Mode().Perm())
+	var clients []*xskClient
+	for i := range 4 {
+		c, err := dialXSK(r.path, askFor(i))
+		require.NoError(t, err)
+		require.NotZero(t, c.grant.flags&xskZeroCopy)
+		require.EqualValues(t, 4+i, c.grant.queue)
+		require.EqualValues(t, 256, c.grant.start)
+		clients = append(clients, c)
+		b, err := c.ask(xskGiven)
+		require.NoError(t, err)
+		require.Equal(t, c.grant.flags, le.Uint32(b))
+		b, err = c.ask(xskCounts)
+		require.NoError(t, err)
+		require.Len(t, b, 8*len(xskCountNames))
+	}
+	for _, c := range []struct {
+		spoil func(*xskRequest)
+		says  string
+	}{
+		{func(r *xskRequest) { r.queue = 9 }, "queue 9: there are 0 to 3"},
+		{func(r *xskRequest) { r.queue = 1 << 31 }, "there are 0 to 3"},
+		{func(r *xskRequest) { r.port = 1 }, "port 1: there are 0 to 0"},
+		{func(r *xskRequest) {}, "queue 0 has a socket already"},
+		{func(r *xskRequest) { r.umem.frame = 1000 }, "2048 or 4096"},
+		{func(r *xskRequest) { r.umem.frames = 1 << 30 }, "1 to"},
+		{func(r *xskRequest) { r.umem.headroom = 4000 }, "headroom"},
+		{func(r *xskRequest) { r.entries[ringTX] = 3 }, "TX ring of 3 entries"},
+		{func(r *xskRequest) { r.flags = 1 << 7 }, "not known"},
+	} {
+		q := askFor(0)
+		c.spoil(&q)
+		_, err := dialXSK(r.path, q)
+		require.ErrorContains(t, err, c.says)
+	}
+	for _, c := range clients {
+		require.NoError(t, c.close())
+	}
+	require.Eventually(t, func() bool { return r.nic.mem.guestMemory() == 0 }, 10*time.Second, time.Millisecond)
+	c, err := dialXSK(r.path, askFor(0))
+	require.NoError(t, err, "a queue that was given back can be taken again")
+	require.NoError(t, c.close())
+}
+
+// Bytes that are no request, cut at every length and spoiled at every place, are
+// refused; the server goes on.
+func TestXSKServeRubbish(t *testing.T) {
+	r := newServeRig(t, 1, nil, new(atomic.Int64))
+	good := askFor(0)
+	whole := good.encode()
+	m := rand.New(rand.NewPCG(1, 2))
+	for i := range 3 * len(whole) {
+		b := append([]byte(nil), whole...)
+		if i < len(b) {
+			b = b[:i]
+		} else {
+			b[i%len(b)] ^= byte(1 + m.IntN(255))
+		}
+		conn, err := net.Dial("unix", r.path)
+		require.NoError(t, err)
+		_, err = conn.Write(b)
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.UnixConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn)
+		require.NoError(t, conn.Close())
+	}
+	require.Eventually(t, func() bool { return r.server.lives.Load() == 0 }, 10*time.Second, time.Millisecond)
+	c, err := dialXSK(r.path, good)
+	require.NoError(t, err)
+	require.NoError(t, c.close())
+}
+
+// D5: one packet in flight, around the loop a hundred thousand times, with both
+// sides asleep whenever they like. Nothing stalls.
+func TestXSKPingPong(t *testing.T) {
+	rounds := envNumber(t, "MLX5D_XSK_ROUNDS", 100_000)
+	wire, err := model.ParseWire("loop")
+	require.NoError(t, err)
+	r := newServeRig(t, 1, wire, new(atomic.Int64))
+	c, err := dialXSK(r.path, askFor(0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.close()) }()
+	frame := numberedUDP(0, 100)
+	frame[36], frame[37] = noisePort>>8, noisePort&0xff
+	copy(c.mem, frame)
+	c.app.free = c.app.free[:len(c.app.free)-1] // frame 0 is the ball
+	c.app.giveFrames(4)
+	c.app.tx.descs[0] = xdpDesc{addr: 0, len: 100}
+	c.app.tx.gave(1)
+	c.app.out++
+	c.nudge()
+	end := time.Now().Add(2 * time.Minute)
+	for got := 0; got < rounds; {
+		n := c.app.forward(1, false)
+		c.nudge()
+		if got += n; n == 0 {
+			c.sleep(time.Second)
+			require.True(t, time.Now().Before(end), "stalled after %d rounds: driver at RX %d, TX %d", got, *c.app.rx.producer, *c.app.tx.consumer)
+		}
+	}
+}
+
+// Clients are killed at random under load, from attach to full work, in every mode.
+// No page, mapping or frame is lost, and the regular queue's packets all come,
+// whole and in order.
+func TestXSKClientsKilled(t *testing.T) {
+	kills := envNumber(t, "MLX5D_XSK_KILLS", 50)
+	var taken atomic.Int64
+	wire := newSplitWire(1<<40, &taken)
+	r := newServeRig(t, 1, wire, &taken)
+	before := r.nic.mem.used()
+	m := rand.New(rand.NewPCG(7, 7))
+	fds := countFDs(t)
+	for i := range kills {
+		mode := []string{modeDrop, modeSend, modeForward}[m.IntN(3)]
+		client := startClient(t, "-attach "+r.path+" -mode "+mode+" -queue 0")
+		if i%3 > 0 { // else at any time, also before it has attached
+			require.Eventually(t, func() bool { return r.server.lives.Load() == 1 }, 20*time.Second, 100*time.Microsecond)
+		}
+		time.Sleep(time.Duration(m.IntN(20_000)) * time.Microsecond)
+		require.NoError(t, client.Process.Signal(unix.SIGKILL))
+		require.Error(t, client.Wait())
+		require.Eventually(t, func() bool { return r.server.lives.Load() == 0 && r.nic.mem.guestMemory() == 0 }, 20*time.Second, 100*time.Microsecond, "kill %d", i)
+	}
+	c, err := dialXSK(r.path, askFor(0))
+	require.NoError(t, err, "the queue still works")
+	c.app.giveFrames(512)
+	c.nudge()
+	require.Eventually(t, func() bool { return c.app.drop(64) > 0 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, c.close())
+	require.Eventually(t, func() bool { return r.nic.mem.guestMemory() == 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, before, r.nic.mem.used(), "DMA memory")
+	require.Eventually(t, func() bool { return countFDs(t) <= fds }, 10*time.Second, time.Millisecond)
+	r.nic.stop()
+	require.Zero(t, r.work[0].bad.Load(), "regular packets that were wrong or out of order")
+	require.NotZero(t, taken.Load())
+	require.Zero(t, r.dev.m.Stats().DMAFaults, r.dev.m.Stats().LastFault)
+	requirePagesHome(t, r.nic.channels[0].rx)
+}
+
+func countFDs(t testing.TB) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// A hostile client that writes anything anywhere in the rings, at any time, loses
+// its own queue at most.
+func TestXSKServeHostileClient(t *testing.T) {
+	var taken atomic.Int64
+	r := newServeRig(t, 1, newSplitWire(1<<40, &taken), &taken)
+	m := rand.New(rand.NewPCG(3, 4))
+	for range 30 {
+		c, err := dialXSK(r.path, askFor(0))
+		require.NoError(t, err)
+		var spoiler sync.WaitGroup
+		spoiler.Go(func() {
+			for range 2000 {
+				le.PutUint32(c.rings[m.IntN(len(c.rings)/4)*4:], m.Uint32()>>uint(m.IntN(32)))
+				if m.IntN(10) == 0 {
+					_, _ = unix.Write(c.kick, wakeOne[:])
+				}
+			}
+		})
+		c.app.giveFrames(256)
+		for range 200 {
+			c.app.send(8, 60)
+			c.app.tx.descs[m.IntN(512)].len = m.Uint32()
+		}
+		spoiler.Wait()
+		require.NoError(t, c.close())
+		require.Eventually(t, func() bool { return r.server.lives.Load() == 0 && r.nic.mem.guestMemory() == 0 }, 10*time.Second, time.Millisecond)
+	}
+	at := taken.Load()
+	require.Eventually(t, func() bool { return taken.Load() > at+1000 }, 10*time.Second, time.Millisecond, "the regular queue goes on")
+	require.Zero(t, r.work[0].bad.Load())
+	require.Zero(t, r.dev.m.Stats().DMAFaults, r.dev.m.Stats().LastFault)
+}
