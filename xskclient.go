@@ -163,8 +163,8 @@ const (
 	clientSleep = 100 * time.Millisecond
 )
 
-// work does mode until done says so.
-func (c *xskClient) work(mode string, size int, left func(n int) int, done func() bool) {
+// work does mode until done says so. A busy client never sleeps.
+func (c *xskClient) work(mode string, size int, busy bool, left func(n int) int, done func() bool) {
 	if mode != modeSend {
 		c.app.giveFrames(len(c.app.free))
 		c.nudge()
@@ -180,7 +180,7 @@ func (c *xskClient) work(mode string, size int, left func(n int) int, done func(
 			n = c.app.send(left(napiBudget), size)
 		}
 		c.nudge()
-		if n > 0 {
+		if n > 0 || busy {
 			idle = 0
 		} else if idle++; idle > clientSpins {
 			c.sleep(clientSleep)
@@ -211,7 +211,7 @@ func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) 
 	}
 	go c.listen()
 	w := &attachRun{c: c, o: o, begun: time.Now(), rate: rateMeter{at: time.Now()}}
-	c.work(o.mode, o.size, w.left, func() bool { return w.done(ctx, log) })
+	c.work(o.mode, o.size, o.busy, w.left, func() bool { return w.done(ctx, log) })
 	a := &appliance{o: o, out: out}
 	return errors.Join(w.gone, a.printTraffic(w.traffic(), nil, time.Since(w.begun)))
 }
