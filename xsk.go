@@ -48,12 +48,7 @@ type xskStats struct {
 	badFill  counter // fill entries outside the UMEM
 	recover  counter
 	copied   counter // packets of other queues that were copied into frames
-	xmit     counter // packets sent from UMEM frames
-	mpwqe    counter // multi-packet WQEs
-	inlined  counter
 	full     counter // polls that found no room in the send queue
-	err      counter // packets lost to errors of the send queue
-	cqes     counter
 	badDescs counter // TX entries that were refused
 	txEmpty  counter // polls that found the TX ring empty
 	wakes    counter // wake-ups sent to the client
