@@ -139,6 +139,9 @@ func (c *channel) takeXDP(q *sendQueue) {
 	c.cqs = append(c.cqs, q.cq)
 	c.guests = newGuestRing()
 	c.owners = refOwners{pools: &c.n.pools, own: c.pool.id}
+	if c.xsk != nil {
+		c.owners.further = append(c.owners.further, c.xsk)
+	}
 	for _, q := range c.sendQueues() {
 		q.others = &c.owners
 	}

@@ -12,9 +12,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -135,8 +141,146 @@ func benchXSK() (out []figure, err error) {
 		out = append(out, summarize(name, "ns/packet", ns[i]))
 	}
 	out = append(out, summarize("xsk.allocs", "allocs/packet", allocs))
+	attached, err := attachedFigures()
+	if err != nil {
+		return nil, fmt.Errorf("xsk.attached: %w", err)
+	}
 	counted, err := instructionFigures(names...)
-	return append(out, counted...), err
+	return append(append(out, attached...), counted...), err
+}
+
+// attachedBench is a NIC that listens, and a client which drops what comes: in a
+// goroutine of this process or in a process of its own, all else the same.
+type attachedBench struct {
+	*benchRig
+	c *channel
+}
+
+// newAttachedBench starts the client and waits until it has the queue and has
+// filled the rings.
+func newAttachedBench(apart bool) (b *attachedBench, err error) {
+	r, err := newBenchRigFor("cx5", "gen:size=64,count=0", wishes{queues: 1, promisc: true, xskSpread: true})
+	if err != nil {
+		return nil, err
+	}
+	b = &attachedBench{r, r.nic.channels[0]}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	b.c.setHandler(dropWork{})
+	dir, err := os.MkdirTemp("", "mlx5d-bench")
+	if err != nil {
+		return nil, err
+	}
+	r.u.add("folder", func() error { return os.RemoveAll(dir) })
+	path := filepath.Join(dir, "xsk")
+	server, err := listenXSK(path, []*nic{r.nic}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	r.u.add("listener", server.close)
+	r.u.add("device's goroutine", func() error { r.dev.resume(); return nil })
+	r.dev.resume() // attaching may ask firmware
+	if err := b.startClient(apart, path); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(10 * time.Second); server.lives.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return nil, errors.New("the client does not attach")
+		}
+	}
+	r.dev.pause()
+	for end := time.Now().Add(10 * time.Second); b.c.xsk.recv.posted-b.c.xsk.recv.head <= b.c.xsk.recv.mask && time.Now().Before(end); {
+		b.c.poll(benchBurst)
+	}
+	return b, nil
+}
+
+// startClient starts the client, and its undo.
+func (b *attachedBench) startClient(apart bool, path string) error {
+	if apart {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command(self, "-attach", path, "-mode", modeDrop, "-busy-poll")
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		b.u.add("client", func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
+		return nil
+	}
+	var stop atomic.Bool
+	var client sync.WaitGroup
+	b.u.add("client", func() error { stop.Store(true); client.Wait(); return nil })
+	client.Go(func() {
+		runtime.LockOSThread()
+		entries := 1 << logCeil(xskBenchFrames)
+		c, err := dialXSK(path, xskRequest{umem: umemConfig{frame: minUMEMFrame, frames: xskBenchFrames},
+			entries: [xskRings]int{entries, entries, entries, entries}, flags: xskNeedWakeup})
+		if err != nil {
+			return // nobody attaches, which the caller sees
+		}
+		c.work(modeDrop, 0, true, nil, stop.Load)
+		_ = c.close()
+	})
+	return nil
+}
+
+// measure returns nanoseconds a packet in the median section: until the client has
+// taken all of it.
+func (b *attachedBench) measure(sections int) (float64, error) {
+	spent := make([]time.Duration, sections)
+	s := b.c.xsk.sock
+	for i := range spent {
+		b.settle()
+		from, start := s.rx.at, time.Now()
+		for s.rx.at-from < benchBurst*benchBursts {
+			if b.c.poll(benchBurst) == 0 && time.Since(start) > time.Second {
+				return 0, errors.New("packets do not come")
+			}
+		}
+		for atomic.LoadUint32(s.rx.consumer) != s.rx.at {
+			if time.Since(start) > time.Second {
+				return 0, errors.New("the client does not take packets")
+			}
+		}
+		spent[i] = time.Since(start) * benchBurst * benchBursts / time.Duration(s.rx.at-from)
+	}
+	slices.Sort(spent)
+	return float64(spent[sections/2].Nanoseconds()) / (benchBurst * benchBursts), nil
+}
+
+// attachedFigures compares the rate of a client in a process of its own with that
+// of one in this process.
+func attachedFigures() ([]figure, error) {
+	var ns [2][]float64
+	var rigs [2]*attachedBench
+	for i := range rigs {
+		var err error
+		if rigs[i], err = newAttachedBench(i == 0); err != nil {
+			return nil, err
+		}
+		// One at a time: a client that spins needs a CPU of its own.
+		for range benchRuns {
+			v, err := rigs[i].measure(benchSections / 4)
+			if err != nil {
+				return nil, errors.Join(err, rigs[i].close())
+			}
+			ns[i] = append(ns[i], v)
+		}
+		if err := rigs[i].close(); err != nil {
+			return nil, err
+		}
+	}
+	here := summarize("xsk.inprocess.rxdrop.ns", "ns/packet", ns[1])
+	there := summarize("xsk.attached.rxdrop.ns", "ns/packet", ns[0])
+	ratio := summarize("xsk.attached.rxdrop", "of the rate", []float64{here.Value / there.Value})
+	ratio.Against = here.Name
+	ratio.Ratio = ratio.Value
+	return []figure{ratio, there, here}, nil
 }
 
 // isXSK tells the benchmarks of sockets from the others by name.

@@ -123,10 +123,16 @@ func (c *channel) do(f func()) { c.mail.post(c.vec, f) }
 // of the rings is seen by a handler in the next turn.
 func (c *channel) pollXSK(budget int) int {
 	q := c.xsk
-	if q.sock == nil {
+	if q.sock == nil || q.sock.broken {
 		return 0
 	}
-	done := q.poll(budget)
+	done := q.begin(budget)
+	if c.work != nil {
+		done += c.receiveXSK(budget)
+	} else {
+		done += q.receive(budget)
+	}
+	done += q.end()
 	if q.tx.failed {
 		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
 	}

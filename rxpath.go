@@ -345,24 +345,24 @@ func (q *recvQueue) vacate() {
 var debugPosts string
 
 // replace makes bulk b ready whose pages are not all there and free. With patience
-// it leaves a bulk that has lent pages as it is; without, these are replaced. It
-// returns false, and has changed nothing that matters, when the bulk is not ready.
-func (q *recvQueue) replace(b uint32, patience bool) bool {
+// it leaves pages that are lent as they are; without, these are replaced. It returns
+// false when the bulk is not ready. What it did replace is written either way: the
+// rest may come home by itself.
+func (q *recvQueue) replace(b uint32, patience bool) (ready bool) {
 	held := q.held[b*q.pages:][:q.pages]
 	changed := false
+	ready = true
 	for i, n := range held {
 		if n != noHold && !q.pool.busy(n) {
 			continue
 		}
-		if n != noHold && patience {
-			q.short = true // looked at again although nothing may come in meanwhile
-			return false
+		if ready = n == noHold || !patience; !ready {
+			break
 		}
 		fresh, ok := q.pool.take()
-		if !ok {
+		if ready = ok; !ok {
 			q.tally.starved++
-			q.short = true
-			return false // what was replaced so far is in held and is written next time
+			break
 		}
 		if n != noHold {
 			q.pool.giveBack(n)
@@ -373,7 +373,8 @@ func (q *recvQueue) replace(b uint32, patience bool) bool {
 	if changed {
 		q.write(b)
 	}
-	return true
+	q.short = q.short || !ready // looked at again although nothing may come in meanwhile
+	return ready
 }
 
 // checkBulk panics when posting bulk b would break the sharing rule: a WQE of it

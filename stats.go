@@ -107,6 +107,7 @@ var xskQueueStats = []queueStat{
 	{"rx", "xsk_packets", ofSocket(func(s *xskStats) *counter { return &s.packets }), false},
 	{"rx", "xsk_bytes", ofSocket(func(s *xskStats) *counter { return &s.bytes }), false},
 	{"rx", "xsk_xdp_drop", ofSocket(func(s *xskStats) *counter { return &s.drop }), true},
+	{"rx", "xsk_xdp_aborted", ofSocket(func(s *xskStats) *counter { return &s.abort }), true},
 	{"rx", "xsk_xdp_redirect", ofSocket(func(s *xskStats) *counter { return &s.redirect }), false},
 	{"rx", "xsk_wqe_err", ofSocket(func(s *xskStats) *counter { return &s.wqeErr }), true},
 	{"rx", "xsk_oversize_pkts_sw_drop", ofSocket(func(s *xskStats) *counter { return &s.oversize }), true},

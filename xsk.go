@@ -48,12 +48,7 @@ type xskStats struct {
 	badFill  counter // fill entries outside the UMEM
 	recover  counter
 	copied   counter // packets of other queues that were copied into frames
-	xmit     counter // packets sent from UMEM frames
-	mpwqe    counter // multi-packet WQEs
-	inlined  counter
 	full     counter // polls that found no room in the send queue
-	err      counter // packets lost to errors of the send queue
-	cqes     counter
 	badDescs counter // TX entries that were refused
 	txEmpty  counter // polls that found the TX ring empty
 	wakes    counter // wake-ups sent to the client
@@ -127,9 +122,21 @@ type xskQueue struct {
 	asleep bool       // the flags say so
 	// leaving is set from detach until both queues are ready for the next socket.
 	leaving bool
+	judge   *xskJudge // for programs; nil until there was one
 	frames  [napiBudget]txFrame
 	tally   xskTally
 	stats   xskStats
+}
+
+// xskJudge is what a channel needs for programs on its socket's packets.
+type xskJudge struct {
+	packets  [napiBudget]packet
+	frames   [napiBudget]xdpFrame
+	numbers  [napiBudget]uint32 // of the UMEM frames
+	verdicts [napiBudget]xdpVerdict
+	out      [napiBudget]txFrame
+	which    [napiBudget]uint8
+	refs     [napiBudget]pageRef
 }
 
 // xskFragments is how many frames a packet may take with multi-buffer.
@@ -337,36 +344,55 @@ func takeRun(descs []xdpDesc, frames []uint32, run []cqe, c *takeRules) (n uint3
 	return uint32(len(run)), bytes
 }
 
-// takeOne handles any completion. The WQE is spent, whatever became of it.
+// takeOne handles any completion.
 func (q *xskQueue) takeOne(e *cqe, w uint64) {
-	r := &q.recv
-	slot := r.head & r.mask
-	if r.head == r.posted || uint32(tailCounter(w))&r.mask != slot {
-		q.fail(decodeError(e, w))
+	slot, size, ok := q.consume(e, w)
+	if !ok {
 		return
 	}
-	r.head++
-	size := be32word(e.byteCount)
-	switch {
-	case tailOpcode(w) != cqeRecv:
-		if cause := decodeError(e, w); tailOpcode(w) == cqeRespErr && cause.syndrome == syndromeLength {
-			q.tally.oversize++ // it costs the buffer alone
-		} else {
-			q.fail(cause)
-		}
-	case size > r.limit:
-		q.tally.oversize++
-	default:
-		q.tally.packets++
-		q.tally.bytes += uint64(size)
-		if q.give(slot, size) {
-			return
-		}
+	q.tally.packets++
+	q.tally.bytes += uint64(size)
+	if !q.give(slot, size) {
 		q.tally.ringFull++
+		q.spare(slot)
 	}
-	if r.pieces == 1 {
-		r.keep(r.frames[slot]) // of several, each stays at its place
+}
+
+// consume takes completion e: the packet's WQE and size. ok is false where there is
+// none to hand out, which is counted. The WQE is spent, whatever became of it.
+func (q *xskQueue) consume(e *cqe, w uint64) (slot, size uint32, ok bool) {
+	r := &q.recv
+	slot = r.head & r.mask
+	if r.head == r.posted || uint32(tailCounter(w))&r.mask != slot {
+		q.fail(decodeError(e, w))
+		return 0, 0, false
 	}
+	r.head++
+	if size = be32word(e.byteCount); tailOpcode(w) == cqeRecv && size <= r.limit {
+		return slot, size, true
+	}
+	if cause := decodeError(e, w); tailOpcode(w) == cqeRecv || tailOpcode(w) == cqeRespErr && cause.syndrome == syndromeLength {
+		q.tally.oversize++ // it costs the buffer alone
+	} else {
+		q.fail(cause)
+	}
+	q.spare(slot)
+	return 0, 0, false
+}
+
+// spare keeps the frame of a WQE whose packet nobody gets; of several, each stays at
+// its place.
+func (q *xskQueue) spare(slot uint32) {
+	if r := &q.recv; r.pieces == 1 {
+		r.keep(r.frames[slot])
+	}
+}
+
+// put writes an entry of the RX ring, which has room.
+func (q *xskQueue) put(addr uint64, size uint32) {
+	s := q.sock
+	s.rx.descs[s.rxHead&s.rx.mask] = xdpDesc{addr: addr, len: size}
+	s.rxHead++
 }
 
 // fail marks the receive queue for recovery.
@@ -523,6 +549,19 @@ func (q *xskQueue) nextFrame() (uint32, bool) {
 		}
 		q.tally.badFill++
 	}
+}
+
+// bytesOf is n bytes at a bus address of one of our frames, for a queue that puts
+// them into its WQE; nil where it is none.
+func (q *xskQueue) bytesOf(ref pageRef, addr uint64, n uint32) []byte {
+	if q.sock == nil || ref&^pageMask != q.id {
+		return nil
+	}
+	m := q.sock.umem.mem
+	if off := addr - m.iova; off < uint64(len(m.b)) && uint64(len(m.b))-off >= uint64(n) {
+		return m.b[off:][:n:n]
+	}
+	return nil
 }
 
 // takeBack ends the use of frames by other queues, which send them.

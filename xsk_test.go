@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"testing"
 
@@ -431,7 +432,7 @@ func TestXSKHostileIndices(t *testing.T) {
 		{func(r *xskRig) { *r.app.fill.producer = r.app.fill.at - 100 }, "fill ring: the producer"},
 		{func(r *xskRig) { *r.app.tx.producer = 1 << 31 }, "TX ring: the producer"},
 		{func(r *xskRig) { *r.app.rx.consumer = *r.app.rx.producer + 5000 }, "RX ring: the consumer"},
-		{func(r *xskRig) { *r.app.comp.consumer = 7; r.app.send(10, 60) }, "completion ring: the consumer"},
+		{func(r *xskRig) { r.app.send(64, 60); *r.app.comp.consumer = r.app.comp.at + 5000 }, "completion ring: the consumer"},
 	} {
 		in := &listWire{}
 		for i := range 2000 {
@@ -453,4 +454,94 @@ func TestXSKHostileIndices(t *testing.T) {
 		require.Contains(t, <-r.sock.fault, c.says)
 		require.Zero(t, r.dev.m.Stats().DMAFaults)
 	}
+}
+
+// byNumber answers by the number of a packet: abort, drop, pass, send back, to the
+// socket, in turn.
+type byNumber struct{}
+
+func (byNumber) run(frames []xdpFrame, verdicts []xdpVerdict) {
+	for i := range frames {
+		b := frames[i].data()
+		verdicts[i] = xdpVerdict(binary.BigEndian.Uint64(b[numberAt:]) % 5)
+		if verdicts[i] == xdpTX {
+			frames[i].adjustHead(-4)
+			copy(frames[i].data(), b[:12])
+		}
+	}
+}
+
+// passWork notes what the handler is shown.
+type passWork struct{ got [][]byte }
+
+func (w *passWork) handle(_ *channel, packets []packet) {
+	for i := range packets {
+		w.got = append(w.got, bytes.Clone(packets[i].b))
+	}
+}
+func (w *passWork) turn(*channel) int { return 0 }
+func (w *passWork) idle(*channel)     {}
+
+// A program sees the packets of a socket's queue in their frames; each verdict is
+// carried out, answers leave from the frames, and every frame comes home.
+func TestXSKWithProgram(t *testing.T) {
+	in, out := &listWire{}, &recordWire{}
+	for i := range 1000 {
+		in.frames = append(in.frames, numberedUDP(uint64(i), 60+i%1400))
+	}
+	r := newXSKRig(t, xskConfig{wire: &twoWires{in, out}, w: wishes{xdp: true}, umem: umemConfig{frame: 2048, frames: 512}})
+	w := &passWork{}
+	r.c.setHandler(w)
+	r.dev.resume()
+	require.NoError(t, r.nic.attach(func(*channel) (xdpProgram, error) { return byNumber{}, nil }))
+	r.dev.pause()
+	r.app.giveFrames(400)
+	for i := 4; i < 1000; {
+		r.turn()
+		n, _ := r.app.rx.ready(64)
+		for k := range n {
+			d := r.app.rx.descs[(r.app.rx.at+k)&r.app.rx.mask]
+			require.Equal(t, in.frames[i], r.mem.b[d.addr:][:d.len])
+			i += 5
+		}
+		require.EqualValues(t, n, r.app.drop(int(n)))
+	}
+	r.turn()
+	r.turn()
+	s := &r.c.xsk.stats
+	for _, c := range []*counter{&s.abort, &s.drop, &s.redirect} {
+		require.EqualValues(t, 200, c.get())
+	}
+	require.EqualValues(t, 1000, s.packets.get())
+	require.Len(t, w.got, 200)
+	require.Len(t, out.ends, 200)
+	for i := range 200 {
+		require.Equal(t, in.frames[5*i+2], w.got[i])
+		require.Equal(t, in.frames[5*i+3][12:], out.frame(i)[16:], "answer %d", i)
+	}
+	require.Zero(t, r.c.xsk.out)
+	recv := &r.c.xsk.recv
+	have, _ := r.sock.fill.ready(1)
+	require.EqualValues(t, 400, recv.posted-recv.head+uint32(recv.nfree)+have+*r.app.fill.producer-r.sock.fill.seen, "every frame is with the queue or in the fill ring")
+	requirePagesHome(t, r.c.rx)
+}
+
+// A redirect from the regular queue copies into a frame of the client's.
+func TestXSKTakesRedirects(t *testing.T) {
+	r := newXSKRig(t, xskConfig{})
+	r.c.setHandler(dropWork{})
+	r.app.giveFrames(10)
+	frame := numberedUDP(7, 500)
+	one := []xdpFrame{{mem: append(make([]byte, 256), frame...), start: 256, end: 256 + 500}}
+	sink := xskSink{r.c.xsk}
+	for range 8 {
+		require.Equal(t, 1, sink.redirect(nil, one, []uint8{0}))
+	}
+	n, _ := r.app.rx.ready(10)
+	require.EqualValues(t, 8, n)
+	for i := range n {
+		d := r.app.rx.descs[i]
+		require.Equal(t, frame, r.mem.b[d.addr:][:d.len])
+	}
+	require.Equal(t, 2, sink.redirect(nil, []xdpFrame{one[0], one[0], one[0]}, []uint8{0, 1, 2}), "as many as there are frames")
 }

@@ -15,6 +15,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // xskChannel finds the channel of socket queue number i.
@@ -69,13 +70,14 @@ func (c *channel) detachXSK() error {
 	}{
 		{"receive queue", func() error { return c.n.resetRecv(q.recv.n) }},
 		{"send queue", func() error { return c.xskTo.resetSend(q.tx.n) }},
+		{"XDP send queue", c.callHome},
 		{"rings", func() error { c.do(q.reset); return nil }},
 		{"receive queue", func() error { return c.n.fw.modifyRQ(q.recv.n, queueReset, queueReady) }},
 		{"send queue", func() error { return c.xskTo.fw.modifySQ(q.tx.n, queueReset, queueReady) }},
 	}
 	for i, s := range steps {
 		if err := s.do(); err != nil {
-			if i > 2 { // the device has let go: the queue alone is lost
+			if i > 3 { // the device has let go: the queue alone is lost
 				c.n.notify("queue %d's socket: %s does not become ready again: %v", c.index, s.what, err)
 				return nil
 			}
@@ -83,6 +85,33 @@ func (c *channel) detachXSK() error {
 		}
 	}
 	c.do(func() { q.leaving = false })
+	return nil
+}
+
+// callHome waits until no other queue sends from the socket's frames any more; the
+// one that still does after a while is reset.
+func (c *channel) callHome() error {
+	out := uint32(0)
+	for end := time.Now().Add(time.Second); ; time.Sleep(100 * time.Microsecond) {
+		c.do(func() {
+			if out = c.xsk.out; out > 0 {
+				c.complete(c.n, c.xdp, napiBudget)
+			}
+		})
+		if out == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	c.do(func() {
+		c.n.recoverTX(c.xdp, "a socket whose frames it sends leaves")
+		out = c.xsk.out
+	})
+	if out > 0 {
+		return fmt.Errorf("%d frames are not given back", out)
+	}
 	return nil
 }
 

@@ -1,18 +1,16 @@
 package main
 
-// xskclient.go owns the other side of -xsk-listen: a process that attaches to a
-// queue and drops, sends or forwards through its rings (-attach PATH). It does not
-// own the bytes spoken (xskproto.go) nor the work on the rings (xskapp.go).
+// xskclient.go owns the other side of -xsk-listen: attaching to a queue of another
+// process, sleeping and waking. It does not own the bytes spoken (xskproto.go), the
+// work on the rings (xskapp.go), nor a whole run of such a process (xskattach.go).
 //
 // After the answer there are no more messages: packets go through the rings. There
 // is a system call only where one side sleeps.
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -163,8 +161,8 @@ const (
 	clientSleep = 100 * time.Millisecond
 )
 
-// work does mode until done says so.
-func (c *xskClient) work(mode string, size int, left func(n int) int, done func() bool) {
+// work does mode until done says so. A busy client never sleeps.
+func (c *xskClient) work(mode string, size int, busy bool, left func(n int) int, done func() bool) {
 	if mode != modeSend {
 		c.app.giveFrames(len(c.app.free))
 		c.nudge()
@@ -180,97 +178,11 @@ func (c *xskClient) work(mode string, size int, left func(n int) int, done func(
 			n = c.app.send(left(napiBudget), size)
 		}
 		c.nudge()
-		if n > 0 {
+		if n > 0 || busy {
 			idle = 0
 		} else if idle++; idle > clientSpins {
 			c.sleep(clientSleep)
 			idle = 0
 		}
 	}
-}
-
-// runAttach is -attach: it works until ctx ends, -duration or -count is over, or
-// the appliance goes.
-func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) (err error) {
-	entries := 1 << logCeil(o.frames)
-	c, err := dialXSK(o.attach, xskRequest{port: uint32(o.attachPort), queue: uint32(o.attachQueue), umem: o.umemConfig(),
-		entries: [xskRings]int{entries, entries, entries, entries}, flags: o.requestFlags()})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	log.Info("attached", "queue", o.attachQueue, "rule_queue", c.grant.queue, "mtu", c.grant.mtu, "frames", o.frames, "frame", o.frame,
-		"data_at", c.grant.start, "zero_copy", c.grant.flags&xskZeroCopy != 0)
-	if o.mode == modeSend {
-		if o.size <= etherHeader || o.size > min(o.frame, int(c.grant.mtu)+etherHeader) {
-			return wishf("-size %d: %d to %d can be sent from a frame", o.size, etherHeader+1, min(o.frame, int(c.grant.mtu)+etherHeader))
-		}
-		for at := 0; at < len(c.mem); at += o.frame {
-			fillTestFrame(c.mem[at:at+o.size], [6]byte{2}, o.attachQueue)
-		}
-	}
-	go c.listen()
-	w := &attachRun{c: c, o: o, begun: time.Now(), rate: rateMeter{at: time.Now()}}
-	c.work(o.mode, o.size, w.left, func() bool { return w.done(ctx, log) })
-	a := &appliance{o: o, out: out}
-	return errors.Join(w.gone, a.printTraffic(w.traffic(), nil, time.Since(w.begun)))
-}
-
-// requestFlags are what -attach asks for.
-func (o *xskOptions) requestFlags() uint32 {
-	flags := uint32(xskNeedWakeup | xskZeroCopy)
-	if o.multi {
-		flags |= xskMultiBuffer
-	}
-	return flags
-}
-
-// attachRun is how far a client's run has come.
-type attachRun struct {
-	c     *xskClient
-	o     options
-	begun time.Time
-	rate  rateMeter
-	turns int
-	gone  error
-}
-
-// lookEvery is how many turns pass between two looks at the clock.
-const lookEvery = 64
-
-// traffic is what went through the rings so far.
-func (w *attachRun) traffic() trafficCount {
-	a := w.c.app
-	return trafficCount{rxPackets: a.packets, rxBytes: a.bytes, txPackets: a.sent - uint64(a.out)}
-}
-
-// left is how many of n packets -count still lets through.
-func (w *attachRun) left(n int) int {
-	if w.o.count == 0 {
-		return n
-	}
-	return int(min(uint64(n), w.o.count-w.c.app.sent))
-}
-
-// done reports whether the run is over, and logs the rate each second.
-func (w *attachRun) done(ctx context.Context, log *slog.Logger) bool {
-	if w.o.count > 0 && max(w.c.app.packets, w.c.app.sent) >= w.o.count && w.c.app.out == 0 {
-		return true
-	}
-	if w.turns++; w.turns%lookEvery != 0 {
-		return false
-	}
-	now := time.Now()
-	if now.Sub(w.rate.at) >= time.Second {
-		log.Info("rate", w.rate.update(now, w.traffic())...)
-	}
-	select {
-	case <-ctx.Done():
-		return true
-	case err := <-w.c.over:
-		w.gone = err
-		return true
-	default:
-	}
-	return w.o.duration > 0 && now.Sub(w.begun) >= w.o.duration
 }

@@ -174,7 +174,7 @@ func (s *xskServer) serve(conn *net.UnixConn) {
 	if again := l.end(); again != nil {
 		s.log.Warn("-xsk-listen: a socket's memory stays mapped: " + again.Error())
 	}
-	if err != nil && !errors.Is(err, io.EOF) && !s.over() {
+	if !errors.Is(err, io.EOF) && !s.over() {
 		s.log.Warn("-xsk-listen: a client was dropped: " + err.Error())
 		_ = writeMessage(conn, xskRefusal(xskClosed, err.Error()))
 	}
@@ -188,7 +188,6 @@ type xskLease struct {
 	sock   *xskSocket
 	grant  xskGrant
 	kick   *os.File
-	wake   int
 	undo   undo
 	stop   context.CancelFunc
 	done   sync.WaitGroup

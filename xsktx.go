@@ -11,21 +11,20 @@ package main
 // posted, and telling that it has left is one store a batch. An entry is posted
 // only while the completion ring has room for it.
 
-// poll is one turn of the socket: what was sent, what came in, new buffers, what
-// is to be sent. It returns how much there was to do.
-func (q *xskQueue) poll(budget int) int {
-	s := q.sock
-	if s == nil || s.broken {
-		return 0
-	}
+// begin is the first part of a turn: what was sent. What came in is next.
+func (q *xskQueue) begin(budget int) int {
 	if q.asleep {
 		q.wakeUp()
 	}
-	done := q.complete(budget) + q.receive(budget)
+	return q.complete(budget)
+}
+
+// end is the last part of a turn: new buffers, and what is to be sent.
+func (q *xskQueue) end() int {
 	if !q.recv.failed {
 		q.refill()
 	}
-	return done + q.transmit()
+	return q.transmit()
 }
 
 // complete takes completions of the send queue and tells the client.

@@ -228,6 +228,7 @@ type traffic struct {
 	given, sent [][]byte
 	kinds       []shape // of sent
 	large       int     // of given, those that have to be cut
+	largeInner  int     // and that are in a tunnel
 	tagged      int     // of sent
 	tunnelled   int
 }
@@ -245,7 +246,11 @@ func (t *traffic) add(s shape, to [6]byte, size, mtu int) {
 	}
 	if header+size > mtu {
 		most = mtu - header
-		t.large++
+		if s.tunnel != noTunnel {
+			t.largeInner++
+		} else {
+			t.large++
+		}
 	}
 	for off, i := 0, 0; off < size || i == 0; off, i = off+most, i+1 {
 		end := min(off+most, size)

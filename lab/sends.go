@@ -281,7 +281,7 @@ func (t *traffic) counted(ours map[string]uint64, r sendRun, inner bool) error {
 		name string
 		want int
 	}{
-		{"tx_packets", len(t.sent)}, {"tx_tso_packets", t.large}, {"tx_added_vlan_packets", t.tagged}, {"tx_csum_partial_inner", tunnelled},
+		{"tx_packets", len(t.sent)}, {"tx_tso_packets", t.large}, {"tx_tso_inner_packets", t.largeInner}, {"tx_added_vlan_packets", t.tagged}, {"tx_csum_partial_inner", tunnelled},
 		{"tx_csum_partial", len(t.sent) - tunnelled}, {"tx_csum_none", 0}, {"tx_queue_dropped", 0}, {"tx_cqe_err", 0}, {"tx_recover", 0},
 	} {
 		if got, ok := ours[k.name]; !ok || got != uint64(k.want) {
