@@ -165,7 +165,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.queues, "queues", 0, "`N` receive queues; 0 is one for each CPU")
 	f.IntVar(&o.rxRing, "rx-ring", defaultRing, "`N` receive buffers a queue")
 	f.IntVar(&o.txRing, "tx-ring", defaultRing, "`N` send descriptors a queue, 64 bytes each")
-	f.IntVar(&o.mtu, "mtu", 0, "largest payload in `BYTES`; 0 is the port's largest when inspecting, else 1500")
+	f.IntVar(&o.mtu, "mtu", 0, "largest payload in `BYTES`; 0 is the largest that works when inspecting without -xsk-listen, else 1500")
 	f.BoolVar(&o.allMulti, "allmulti", true, "take all multicast; off takes only what -addr needs for neighbour discovery")
 	f.BoolVar(&o.promisc, "promisc", false, "take frames for other addresses too; on by default when inspecting")
 	f.BoolVar(&o.busy, "busy-poll", false, "spin instead of waiting for interrupts")
