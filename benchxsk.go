@@ -34,7 +34,7 @@ type xskBench struct {
 
 // xskBenchFrames is how many frames a benchmark's UMEM has: the receive ring, what
 // it sends, and what the application has in its hands.
-const xskBenchFrames = 4096
+const xskBenchFrames = 2048
 
 var xskVariants = []struct{ name, wire, mode string }{
 	{"xsk.txonly", "none", modeSend},
@@ -57,6 +57,7 @@ func newXSKBench(name string) (*xskBench, error) {
 		if b.work, err = newXSKWork(b.c, cfg, &r.u); err != nil {
 			return nil, errors.Join(err, r.close())
 		}
+		r.u.add("device's goroutine", func() error { r.dev.resume(); return nil }) // detaching asks firmware
 		b.c.setHandler(b.work)
 		b.c.xsk.tx.sessions(true)
 		return b, nil
