@@ -32,7 +32,7 @@ var losers = []loser{
 		"it says action -1"},
 	{"an XDP program, as asked", []string{"rx_xdp_drop", "rx_xsk_xdp_drop"},
 		"its verdict was drop"},
-	{"an XDP program that failed", []string{"rx_xdp_aborted"},
+	{"an XDP program that failed", []string{"rx_xdp_aborted", "rx_xsk_xdp_aborted"},
 		"its verdict was aborted, or none that there is"},
 	{"queues behind an XDP program", []string{"rx_xdp_redirect_full", "rx_xdp_tx_full", "rx_xdp_tx_err"},
 		"answers and redirects came faster than they could leave: a larger -tx-ring, fewer redirects"},
