@@ -336,7 +336,9 @@ func (s *summary) text() string {
 	return b.String()
 }
 
+// writeCounts lists what was counted at all.
 func writeCounts(b *strings.Builder, title string, list []nameLine) {
+	list = slices.DeleteFunc(list, func(l nameLine) bool { return l.Count == 0 })
 	if len(list) == 0 {
 		fmt.Fprintf(b, "\n%s: none\n", title)
 		return
