@@ -42,7 +42,7 @@ func requireClean(t testing.TB, d *emulatedDevice) {
 	require.Empty(t, s.Objects, "objects left in the device")
 	require.Zero(t, s.Pages, "pages left with firmware")
 	require.Zero(t, s.DMAFaults, "DMA fault: %s", s.LastFault)
-	require.Zero(t, s.BadDoorbells)
+	require.Zero(t, s.BadDoorbells, s.BadDoorbell)
 }
 
 func testOpen(d *emulatedDevice, w wishes) (*nic, error) {

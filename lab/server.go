@@ -34,6 +34,7 @@ type counts struct {
 	DMAFaults    uint64
 	LastFault    string
 	BadDoorbells uint64
+	BadDoorbell  string
 	Commands     uint64
 	CommandFails uint64
 	Overruns     uint64
@@ -179,8 +180,8 @@ func (c *counts) clean() error {
 // sound is an error if the device saw anything that a correct driver never does.
 func (c *counts) sound() error {
 	if c.DMAFaults != 0 || c.BadDoorbells != 0 || c.Overruns != 0 || c.SQ.Errors != 0 {
-		return fmt.Errorf("the device saw %d DMA faults (%s), %d bad doorbells, %d overruns, %d send errors",
-			c.DMAFaults, c.LastFault, c.BadDoorbells, c.Overruns, c.SQ.Errors)
+		return fmt.Errorf("the device saw %d DMA faults (%s), %d bad doorbells (%s), %d overruns, %d send errors",
+			c.DMAFaults, c.LastFault, c.BadDoorbells, c.BadDoorbell, c.Overruns, c.SQ.Errors)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (d *Device) postedCommands() (slots uint32) {
 // not own the right way is lost and counted.
 func (d *Device) startCommand(i int) {
 	if d.hca.nicState == nicDisabled || d.hca.nicState == nicSWReset {
-		d.stats.BadDoorbells++
+		d.badDoorbell("command in slot %d: the interface is off", i)
 		return
 	}
 	s := &d.cmd.slots[i]
@@ -177,7 +177,7 @@ func (d *Device) startCommand(i int) {
 	addr := base + uint64(i)*cmdEntrySize
 	busy := (d.cmd.held|d.cmd.stuck)>>i&1 != 0
 	if busy || base == 0 || !d.dmaRead(addr, e) || e[entryOwner]&ownerHW == 0 {
-		d.stats.BadDoorbells++
+		d.badDoorbell("command in slot %d: busy %v, queue at %#x, owner %#x", i, busy, base, e[entryOwner])
 		return
 	}
 	*s = slot{addr: addr, token: e[entryToken], event: d.commandEQ(), out: s.out[:0], boxes: s.boxes[:0]}

@@ -393,7 +393,7 @@ func (d *Device) Write(off int, p []byte) {
 // no doorbell, are lost and counted.
 func (d *Device) writeUAR(off int, p []byte) {
 	if d.uars.get(uint32(off/uarPageSize)) == nil {
-		d.stats.BadDoorbells++
+		d.badDoorbell("UAR page %#x is nobody's", off/uarPageSize)
 		return
 	}
 	if !d.canWork(time.Now()) {
@@ -430,7 +430,7 @@ func (d *Device) writeHalf(off int, p []byte) {
 			d.doorbellSQ(uint64(hi)<<32 | uint64(lo))
 		}
 	case in < uarSend: // the rest of a BlueFlame copy needs no attention
-		d.stats.BadDoorbells++
+		d.badDoorbell("%d bytes at %#x of a UAR page", len(p), in)
 	}
 }
 

@@ -445,6 +445,7 @@ type Stats struct {
 	LastFault    string
 	LastRefusal  string // why the last command failed, for a person to read
 	BadDoorbells uint64 // doorbells for queues that do not exist or out of range
+	BadDoorbell  string // what was wrong with the first of them
 	Commands     uint64
 	CommandFails uint64 // answered with a status other than OK
 	Overruns     uint64 // CQ and EQ overruns

@@ -8,7 +8,10 @@ package model
 // Order within a turn: entry first, last 8 bytes of it at once, then the event,
 // then the interrupt. An arm that comes too late is answered at once.
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Places in completion and event queue entries, in bytes.
 const (
@@ -220,18 +223,25 @@ func (d *Device) workQueueEvent(typ uint8, kind uint8, n uint32) {
 	d.event(typ, 0, data[:])
 }
 
+// badDoorbell counts a doorbell that makes no sense, and keeps why for the first.
+func (d *Device) badDoorbell(format string, a ...any) {
+	if d.stats.BadDoorbells++; d.stats.BadDoorbell == "" {
+		d.stats.BadDoorbell = fmt.Sprintf(format, a...)
+	}
+}
+
 // doorbellEQ executes a write to an EQ register: consumer index and, if arm,
 // the wish for one interrupt.
 func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
 	d.work.pci.count(PCIDoorbell, 4)
 	e := d.eqs.get(n)
 	if e == nil {
-		d.stats.BadDoorbells++
+		d.badDoorbell("EQ %#x is not there", n)
 		return
 	}
 	behind := (e.pi - ci) & ci24
-	if behind > 1<<e.ring.logSize && !e.oi {
-		d.stats.BadDoorbells++ // consumed what was never produced
+	if behind > 1<<e.ring.logSize && !e.oi { // consumed what was never produced
+		d.badDoorbell("EQ %#x: consumer %#x, producer %#x", n, ci, e.pi)
 		return
 	}
 	e.ci = e.pi - behind
@@ -252,7 +262,7 @@ func (d *Device) doorbellCQ(hi, lo uint32) {
 	d.work.pci.count(PCIDoorbell, 8)
 	c := d.cqs.get(lo & ci24)
 	if c == nil {
-		d.stats.BadDoorbells++
+		d.badDoorbell("CQ %#x is not there", lo&ci24)
 		return
 	}
 	c.run.armWord = hi // the record says the same
@@ -275,8 +285,8 @@ func (d *Device) armCQ(c *cq, word uint32) bool {
 	c.armSol = word&armSolicited != 0
 	ci := word & ci24
 	behind := (c.pi - ci) & ci24
-	if behind > ci24/2 && !c.oi {
-		d.stats.BadDoorbells++ // consumed what was never produced
+	if behind > ci24/2 && !c.oi { // consumed what was never produced
+		d.badDoorbell("CQ %#x: consumer %#x, producer %#x", c.n, ci, c.pi)
 		return true
 	}
 	// An arm in memory may be read late, when the host has long gone on without

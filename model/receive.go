@@ -352,7 +352,7 @@ func (d *Device) posted(q *rq, w *recvWQ) uint32 {
 	n := uint32(uint16(word) - uint16(*w.ci))
 	q.pi = *w.ci + n
 	if n > 1<<w.ring.logSize {
-		d.stats.BadDoorbells++
+		d.badDoorbell("RQ %#x: producer %#x, at %#x", q.n, word, *w.ci)
 		d.workQueueEvent(eventWQCatas, eventFromRQ, q.n)
 		q.state = rqERR
 		return 0

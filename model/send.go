@@ -127,7 +127,7 @@ func (d *Device) doorbellSQ(first8 uint64) {
 	}
 	q := d.sqs.get(n)
 	if q == nil || q.state == sqRST {
-		d.stats.BadDoorbells++
+		d.badDoorbell("SQ %#x is not there or was reset", n)
 		return
 	}
 	q.sent.Doorbells++
@@ -176,7 +176,7 @@ func (d *Device) breakSQ(q *sq, event uint8) {
 	if q.state != sqERR {
 		d.workQueueEvent(event, eventFromSQ, q.n)
 	}
-	d.stats.BadDoorbells++
+	d.badDoorbell("SQ %#x broke at %#x, producer %#x", q.n, q.ci, q.pi)
 	q.state = sqERR
 	q.run.cause = failOpcode
 	q.ci = q.pi
