@@ -221,8 +221,14 @@ func (c *channel) deliverRest() (all bool) {
 	return c.deliver()
 }
 
-// leave ends the use of q, which is not the preferred queue: its pages go back.
+// leave ends the use of q, which is not the preferred queue: its pages go back, and
+// what its handler has refused for too long is lost and counted with its errors.
 func (c *channel) leave(q *recvQueue) {
+	packets, bytes := q.tally.packets, q.tally.bytes
+	for q.drop(napiBudget) > 0 {
+	}
+	q.tally.wqeErr += q.tally.packets - packets
+	q.tally.packets, q.tally.bytes = packets, bytes
 	c.next = nil
 	c.cqs = slices.DeleteFunc(c.cqs, func(cq *compQueue) bool { return cq == q.cq })
 	q.vacate()
