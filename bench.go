@@ -40,7 +40,11 @@ func runBench(list string, asJSON bool, out io.Writer) error {
 	if list == "all" {
 		list = strings.Join(benchNames(), ",")
 	}
-	for _, want := range strings.Split(list, ",") {
+	wants := strings.Split(list, ",")
+	if slices.Contains(wants, "xsk") && !slices.Contains(wants, "xdp") {
+		wants = append(wants, "xdp") // the figures of one system
+	}
+	for _, want := range wants {
 		group, _, single := strings.Cut(want, ".")
 		i := slices.Index(benchNames(), group)
 		if i < 0 {
