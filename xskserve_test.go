@@ -4,7 +4,7 @@ package main
 // that packets go both ways, and that a client which dies takes nothing with it.
 // A client process is this test binary, started again with MLX5D_XSK_CLIENT.
 //
-// MLX5D_XSK_KILLS sets how many clients are killed; a thousand take some minutes.
+// MLX5D_XSK_KILLS sets how many clients are killed; a thousand take a minute and a half.
 
 import (
 	"context"
