@@ -84,7 +84,7 @@ func (n *nic) apart(u *undo, f func() error) error {
 }
 
 // parseProgram reads the name of a program that is built in: drop, pass, tx,
-// redirect:QUEUE. An empty name is no program.
+// redirect:QUEUE, see newNumberedSink. An empty name is no program.
 func parseProgram(name string) (xdpProgramMaker, error) {
 	same := func(p xdpProgram) xdpProgramMaker {
 		return func(*channel) (xdpProgram, error) { return p, nil }
@@ -105,9 +105,29 @@ func parseProgram(name string) (xdpProgramMaker, error) {
 		return nil, wishf("-xdp %s: drop, pass, tx or redirect:QUEUE", name)
 	}
 	return func(c *channel) (xdpProgram, error) {
-		sink, err := newQueueSink(c, queue)
+		sink, err := newNumberedSink(c, queue)
 		return xdpTo{sink}, err
 	}, nil
+}
+
+// newNumberedSink leads from channel c to a receive queue by its number: the regular
+// ones, then those of sockets, as rules count them. The rings of a socket have one
+// producer, its own channel: from others packets go there as guests.
+func newNumberedSink(c *channel, queue int) (xdpSink, error) {
+	n := c.n.params.queues
+	switch {
+	case !c.n.params.xsk && queue >= n && queue < 2*n:
+		return nil, wishf("a redirect to queue %d: queues are 0 to %d (from %d on they are those of sockets: -xsk-listen)", queue, n-1, n)
+	case c.n.params.xsk && (queue < 0 || queue >= 2*n):
+		return nil, wishf("a redirect to queue %d: queues are 0 to %d, from %d on those of sockets", queue, 2*n-1, n)
+	case queue < n || !c.n.params.xsk:
+		return newQueueSink(c, queue)
+	case queue-n == c.index:
+		return xskSink{c.xsk}, nil
+	}
+	s, err := newQueueSink(c, queue-n)
+	s.socket = true
+	return s, err
 }
 
 // toPeer makes the program that redirects every frame to the other port.
@@ -141,6 +161,7 @@ func (c *channel) takeXDP(q *sendQueue) {
 	c.owners = refOwners{pools: &c.n.pools, own: c.pool.id}
 	if c.xsk != nil {
 		c.owners.further = append(c.owners.further, c.xsk)
+		c.inlet = &xdpInlet{sink: xskSink{c.xsk}}
 	}
 	for _, q := range c.sendQueues() {
 		q.others = &c.owners

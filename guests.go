@@ -17,6 +17,7 @@ type guest struct {
 	timestamp uint64
 	tag       uint32
 	hashType  uint8
+	socket    bool // for the channel's socket, not for its handler
 }
 
 // guestSlots is how many packets may wait for a channel.

@@ -180,7 +180,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
 	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
 	f.Var(&o.ruleTexts, "rule", "lead what `WORDS` fit to a queue (action N) or drop it (action -1), in the words of ethtool -N; can be given again and again, and the lowest loc is looked at first")
-	f.StringVar(&o.xdp, "xdp", "", "run a `PROGRAM` on every frame before it is a packet: drop, pass, tx (send it back, addresses swapped) or redirect:QUEUE (to that queue's handler)")
+	f.StringVar(&o.xdp, "xdp", "", "run a `PROGRAM` on every frame before it is a packet: drop, pass, tx (send it back, addresses swapped) or redirect:QUEUE (to that queue's handler; from -queues on, to the socket of -xsk-listen)")
 	f.StringVar(&o.bpf, "bpf", "", "drop frames that the filter in `FILE` does not keep; tcpdump -ddd EXPRESSION prints such a file")
 	f.StringVar(&o.datapath, "datapath", datapathPlain, "how modes rxdrop, txonly and l2fwd work: `PATH` is "+strings.Join(datapaths, ", "))
 	o.xskOptions.addFlags(f)

@@ -223,14 +223,18 @@ func (s *portSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (t
 }
 
 // queueSink leads to another queue of the same NIC, whose handler gets the packet
-// as if it had come in there. The page is lent until that is done with it.
-type queueSink struct{ from, to *channel }
+// as if it had come in there, or whose socket gets a copy. The page is lent until
+// that is done with it.
+type queueSink struct {
+	from, to *channel
+	socket   bool
+}
 
 func newQueueSink(from *channel, queue int) (queueSink, error) {
 	if queue < 0 || queue >= len(from.n.channels) {
 		return queueSink{}, wishf("a redirect to queue %d: queues are 0 to %d", queue, len(from.n.channels)-1)
 	}
-	return queueSink{from, from.n.channels[queue]}, nil
+	return queueSink{from: from, to: from.n.channels[queue]}, nil
 }
 
 func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (took int) {
@@ -240,7 +244,7 @@ func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (t
 		if !ok {
 			break
 		}
-		if !ring.put(g) {
+		if g.socket = s.socket; !ring.put(g) {
 			s.from.n.pools.release(g.page)
 			break
 		}
@@ -282,9 +286,12 @@ func (c *channel) receiveGuests(budget int) (done int) {
 	return done
 }
 
-// guestRun handles up to most guests that lie in the same pool.
+// guestRun handles up to most guests that lie in the same pool and go to the same
+// place. What the socket has no room for is lost here: who sent it has counted it
+// as redirected.
 func (c *channel) guestRun(most int) (n int) {
 	var pool *pagePool
+	socket := false
 	refs := &c.visits
 	for n < most {
 		g, ok := c.guests.peek()
@@ -292,18 +299,22 @@ func (c *channel) guestRun(most int) (n int) {
 			break
 		}
 		p := c.n.pools.of(g.page)
-		if n > 0 && p != pool {
+		if n > 0 && (p != pool || g.socket != socket) {
 			break
 		}
 		c.visitors[n] = packet{b: p.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,
 			info: g.info, tag: g.tag, hashType: g.hashType, frags: 1}
-		pool, refs[n] = p, g.page
+		pool, socket, refs[n] = p, g.socket, g.page
 		c.guests.drop()
 		n++
 	}
-	c.rx.guest = pool
-	c.handler.handle(c, c.visitors[:n])
-	c.rx.guest = nil
+	if socket {
+		c.xdpTally.lost += uint64(n - c.inlet.take(c.visitors[:n]))
+	} else {
+		c.rx.guest = pool
+		c.handler.handle(c, c.visitors[:n])
+		c.rx.guest = nil
+	}
 	for _, r := range refs[:n] {
 		pool.release(r)
 	}

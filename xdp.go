@@ -225,8 +225,26 @@ type xdpSide struct {
 	guests   *guestRing         // packets that came in elsewhere; there when xdp is
 	visitors [napiBudget]packet // views of them
 	visits   [napiBudget]pageRef
+	inlet    *xdpInlet // for visitors to the channel's socket; nil where it has none
 
 	generates bool // xdp carries frames of our own; set before the channel runs
+}
+
+// xdpInlet gives visitors to a sink of their channel's own.
+type xdpInlet struct {
+	sink   xdpSink
+	frames [napiBudget]xdpFrame
+	which  [napiBudget]uint8
+}
+
+// take hands packets over and returns how many found room. They are copied.
+func (l *xdpInlet) take(packets []packet) int {
+	for i := range packets {
+		p := &packets[i]
+		l.frames[i] = xdpFrame{mem: p.b, end: p.size, meta: p}
+		l.which[i] = uint8(i)
+	}
+	return l.sink.redirect(nil, l.frames[:len(packets)], l.which[:len(packets)])
 }
 
 // xdpWork is a program at work on a channel, whose goroutine owns it.

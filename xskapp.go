@@ -22,7 +22,8 @@ type xskApp struct {
 	packets uint64   // received
 	bytes   uint64
 	inside  uint32 // the entry that comes next is a further piece of its packet
-	sent    uint64 // put into the TX ring
+	sent    uint64 // packets put into the TX ring
+	load    uint64 // bytes of these
 }
 
 // newXSKApp views the rings at places in b and the frames in mem, all of which are
@@ -121,8 +122,23 @@ func (a *xskApp) send(n, size int) int {
 	}
 	a.out += uint32(k)
 	a.sent += uint64(k)
+	a.load += uint64(k) * uint64(size)
 	a.tx.gave(uint32(k))
 	return k
+}
+
+// left is what has left through the driver: what was put into the TX ring without
+// the entries that are out, which are the last ones.
+func (a *xskApp) left() (packets, bytes uint64) {
+	packets, bytes = a.sent, a.load
+	for i := range min(a.out, a.tx.size()) {
+		d := &a.tx.descs[(a.tx.at-1-i)&a.tx.mask]
+		bytes -= uint64(d.len)
+		if d.options&xdpContinue == 0 {
+			packets--
+		}
+	}
+	return packets, bytes
 }
 
 // wholeFrames copies addresses as those of the frames that they lie in.
@@ -191,6 +207,7 @@ func (a *xskApp) forward(most int, swap bool) int {
 		a.packets += uint64(part - more)
 		a.sent += uint64(part - more)
 		a.bytes += bytes
+		a.load += bytes
 		k += part
 	}
 	a.out += n

@@ -64,7 +64,9 @@ const lookEvery = 64
 // traffic is what went through the rings so far.
 func (w *attachRun) traffic() trafficCount {
 	a := w.c.app
-	return trafficCount{rxPackets: a.packets, rxBytes: a.bytes, txPackets: a.sent - uint64(a.out)}
+	t := trafficCount{rxPackets: a.packets, rxBytes: a.bytes}
+	t.txPackets, t.txBytes = a.left()
+	return t
 }
 
 // left is how many of n packets -count still lets through.

@@ -4,10 +4,11 @@ package main
 // that packets go both ways, and that a client which dies takes nothing with it.
 // A client process is this test binary, started again with MLX5D_XSK_CLIENT.
 //
-// MLX5D_XSK_KILLS sets how many clients are killed; a thousand take some minutes.
+// MLX5D_XSK_KILLS sets how many clients are killed; a thousand take a minute and a half.
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -334,4 +335,55 @@ func TestXSKServeHostileClient(t *testing.T) {
 	require.Eventually(t, func() bool { return taken.Load() > at+1000 }, 10*time.Second, time.Millisecond, "the regular queue goes on")
 	require.Zero(t, r.work[0].bad.Load())
 	require.Zero(t, r.dev.m.Stats().DMAFaults, r.dev.m.Stats().LastFault)
+}
+
+// The summary of -attach says how many packets and bytes came and left.
+func TestXSKAttachSummary(t *testing.T) {
+	const packets = 3000
+	wire := &returnWire{packets: packets, frame: make([]byte, 2048), want: make([]byte, 2048)}
+	r := newServeRig(t, 1, wire, new(atomic.Int64))
+	summary := func(args string) (s countSummary) {
+		var out, log strings.Builder
+		require.Zero(t, run(context.Background(), strings.Fields("-attach "+r.path+" -json "+args), &out, &log), "%s", &log)
+		require.NoError(t, json.Unmarshal([]byte(out.String()), &s))
+		return s
+	}
+	bytes := uint64(0)
+	for i := range packets {
+		bytes += uint64(len(returnFrame(wire.want[:cap(wire.want)], i)))
+	}
+	s := summary(fmt.Sprintf("-mode l2fwd -count %d", packets))
+	require.Equal(t, []uint64{packets, bytes, packets, bytes}, []uint64{s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes})
+	require.Zero(t, wire.wrong.Load())
+	require.Eventually(t, func() bool { return r.server.lives.Load() == 0 }, 10*time.Second, time.Millisecond)
+	s = summary("-mode txonly -size 100 -count 1000")
+	require.Equal(t, []uint64{0, 0, 1000, 100_000}, []uint64{s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes})
+}
+
+// Of what was put into the TX ring only what the driver has told is counted as
+// sent, in whole packets, wherever the rings begin again.
+func TestXSKAppCountsWhatLeft(t *testing.T) {
+	places, size, err := layoutRings([xskRings]int{8, 8, 8, 8})
+	require.NoError(t, err)
+	a := newXSKApp(make([]byte, 8*2048), 2048, make([]byte, size), places)
+	packets, bytes := uint64(0), uint64(0)
+	for round := range uint32(20) {
+		for i := range uint32(3) { // a packet in two pieces, and one in one
+			a.rx.descs[(a.rx.at+i)&a.rx.mask] = xdpDesc{addr: uint64(i) * 2048, len: 100 + round + i, options: [3]uint32{xdpContinue, 0, 0}[i]}
+		}
+		*a.rx.producer += 3
+		require.Equal(t, 3, a.forward(64, false))
+		gotPackets, gotBytes := a.left()
+		require.Equal(t, []uint64{packets, bytes}, []uint64{gotPackets, gotBytes})
+		*a.tx.consumer += 3
+		*a.comp.producer += 2 // the packet in two pieces has left
+		a.refill()
+		*a.fill.consumer += 2
+		gotPackets, gotBytes = a.left()
+		require.Equal(t, []uint64{packets + 1, bytes + uint64(201+2*round)}, []uint64{gotPackets, gotBytes})
+		*a.comp.producer += 1
+		a.refill()
+		*a.fill.consumer += 1
+		packets, bytes = packets+2, bytes+uint64(303+3*round)
+	}
 }
