@@ -313,22 +313,18 @@ func (q *xskQueue) takePlain(most int) int {
 	return int(n)
 }
 
-// takeRules is what takeRun goes by.
-type takeRules struct {
-	want, mask  uint64
-	head, limit uint32
-	log         uint8
-	start       uint32
-}
-
 // takeRun writes RX entries for completions that are as expected. It is apart so
 // that all it needs stays in registers.
 //
 //go:noinline
 func takeRun(descs []xdpDesc, frames []uint32, run []cqe, c *takeRules) (n uint32, bytes uint64) {
 	frames, descs = frames[:len(run)], descs[:len(run)]
+	if fours := len(run) / 4; wideLoops && fours > 0 {
+		k, sum := takeWide(&descs[0], &frames[0], &run[0], fours, c)
+		n, bytes = uint32(k), uint64(sum)
+	}
 	want, mask, head, limit, log, start := c.want, c.mask, c.head, c.limit, c.log&31, uint64(c.start)
-	for i := range run {
+	for i := int(n); i < len(run); i++ {
 		e := &run[i]
 		if (e.load()^(want|tailCount(head+uint32(i))))&mask != 0 {
 			return uint32(i), bytes
@@ -478,15 +474,6 @@ func (q *xskQueue) postPlain(n uint32) {
 	s.fill.took(took)
 }
 
-// postRules is what postRun goes by.
-type postRules struct {
-	word    uint64 // of a data segment: length and key
-	base    uint64
-	logStep uint8 // of the segments of a WQE
-	log     uint8
-	frames  uint32
-}
-
 // postRun writes WQEs for as many entries of the fill ring as frames is long, and
 // remembers the frames, up to the first entry that is outside the UMEM.
 //
@@ -494,7 +481,12 @@ type postRules struct {
 func postRun(segs []seg, frames []uint32, addrs []uint64, c *postRules) uint32 {
 	addrs = addrs[:len(frames)]
 	word, base, step, log, most := c.word, c.base, c.logStep&31, c.log&31, uint64(c.frames)
-	for i := range frames {
+	done := 0
+	if fours := len(frames) / 4; wideLoops && fours > 0 {
+		_ = segs[(len(frames)-1)<<step]
+		done = postWide(&segs[0], &frames[0], &addrs[0], fours, c)
+	}
+	for i := done; i < len(frames); i++ {
 		n := addrs[i] >> log
 		if n >= most {
 			return uint32(i)

@@ -78,7 +78,13 @@ func (a *xskApp) drop(most int) int {
 //go:noinline
 func dropRun(descs []xdpDesc, addrs []uint64, whole uint64) (more uint32, bytes uint64) {
 	addrs = addrs[:len(descs)]
-	for i := range descs {
+	done := 0
+	if fours := len(descs) / 4; wideLoops && fours > 0 {
+		var k uint64
+		k, bytes = dropWide(&addrs[0], &descs[0], fours, whole)
+		more, done = uint32(k), fours*4
+	}
+	for i := done; i < len(descs); i++ {
 		d := &descs[i]
 		addrs[i] = d.addr & whole
 		bytes += uint64(d.len)
@@ -146,7 +152,12 @@ func (a *xskApp) left() (packets, bytes uint64) {
 //go:noinline
 func wholeFrames(out, in []uint64, whole uint64) {
 	out = out[:len(in)]
-	for i := range in {
+	done := 0
+	if fours := len(in) / 4; wideLoops && fours > 0 {
+		wholeWide(&out[0], &in[0], fours, whole)
+		done = fours * 4
+	}
+	for i := done; i < len(in); i++ {
 		out[i] = in[i] & whole
 	}
 }
@@ -156,7 +167,12 @@ func wholeFrames(out, in []uint64, whole uint64) {
 //go:noinline
 func describeFrames(out []xdpDesc, frames []uint64, size uint32) {
 	frames = frames[:len(out)]
-	for i := range out {
+	done := 0
+	if fours := len(out) / 4; wideLoops && fours > 0 {
+		describeWide(&out[0], &frames[0], fours, size)
+		done = fours * 4
+	}
+	for i := done; i < len(out); i++ {
 		d := &out[i]
 		d.addr, d.len, d.options = frames[i], size, 0
 	}
@@ -223,8 +239,11 @@ func (a *xskApp) forward(most int, swap bool) int {
 func (a *xskApp) forwardRun(in, out []xdpDesc, mem []byte) (more uint32, bytes uint64) {
 	out = out[:len(in)]
 	last := uint64(max(len(mem), 16) - 16)
-	inside := a.inside
-	for i := range in {
+	inside, done := a.inside, 0
+	if wideLoops && inside == 0 && len(mem) >= 16 && len(in) > 0 {
+		done, bytes = forwardWide(&out[0], &in[0], len(in), &mem[0], last)
+	}
+	for i := done; i < len(in); i++ {
 		d, to := &in[i], &out[i]
 		addr, size, options := d.addr, d.len, d.options
 		if inside == 0 && addr < last {

@@ -143,20 +143,6 @@ func (q *xskQueue) session(descs []xdpDesc, rules descRules) uint32 {
 	return n
 }
 
-// descRules is what a TX entry is held against.
-type descRules struct {
-	key   uint64 // of a data segment
-	base  uint64 // bus address of the UMEM
-	size  uint64 // of it
-	frame uint32
-	fit   sizeRange
-}
-
-// good reports whether d is a packet, or a piece of one, inside one frame.
-func (c *descRules) good(d xdpDesc) bool {
-	return d.addr < c.size && d.len != 0 && d.len <= c.frame && uint32(d.addr)&(c.frame-1)+d.len <= c.frame
-}
-
 // fillFromDescs writes data segments for entries that are packets in one piece and
 // the completion entries for them, up to the first that is anything else. It is
 // apart so that all it needs stays in registers.
@@ -164,8 +150,12 @@ func (c *descRules) good(d xdpDesc) bool {
 //go:noinline
 func fillFromDescs(out []seg, comp []uint64, descs []xdpDesc, c *descRules) (n uint32, bytes uint64) {
 	out, comp = out[:len(descs)], comp[:len(descs)]
+	if fours := len(descs) / 4; wideLoops && fours > 0 {
+		k, sum := descsWide(&out[0], &comp[0], &descs[0], fours, c)
+		n, bytes = uint32(k), uint64(sum)
+	}
 	key, base, most, frame, inFrame, fit := c.key, c.base, c.size, c.frame, c.frame-1, c.fit
-	for i := range descs {
+	for i := int(n); i < len(descs); i++ {
 		d := &descs[i]
 		addr, size, options := d.addr, d.len, d.options // read once: the client may change them
 		if options != 0 || fit.refuses(size) || addr >= most || uint32(addr)&inFrame+size > frame {
