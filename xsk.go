@@ -254,14 +254,15 @@ const (
 func (q *xskQueue) receive(budget int) (done int) {
 	r, s := &q.recv, q.sock
 	for done < budget && !r.failed && !s.broken {
-		if r.pieces == 1 {
-			if done += q.takePlain(budget - done); done == budget {
-				break
-			}
-		}
 		e, w := r.cq.peek(r.cq.ci)
-		if e == nil || s.broken {
+		if e == nil {
 			break
+		}
+		if r.pieces == 1 {
+			n := q.takePlain(budget - done)
+			if done += n; n > 0 || s.broken {
+				continue
+			}
 		}
 		r.cq.ci++
 		done++
@@ -438,6 +439,10 @@ func (q *xskQueue) refill() {
 	have, ok := s.fill.ready(min(free, napiBudget))
 	if !ok {
 		q.breakOff(ringFill, claimsEntries)
+		return
+	}
+	if r.pieces == 1 && have == 0 && r.nfree == 0 {
+		q.tally.allocErr++
 		return
 	}
 	from := r.posted

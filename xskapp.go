@@ -114,6 +114,11 @@ func (a *xskApp) reclaim() {
 // back what has left. It returns how many.
 func (a *xskApp) send(n, size int) int {
 	a.reclaim()
+	return a.put(n, size)
+}
+
+// put is send without taking back.
+func (a *xskApp) put(n, size int) int {
 	room, _ := a.tx.room(a.tx.at, uint32(n))
 	k := min(n, int(room), len(a.free))
 	if k == 0 {

@@ -8,8 +8,9 @@ package main
 // lines of their own, entries stand behind them. The indices run freely and wrap;
 // the ring's mask gives the place. Who fills entries writes them, then stores the
 // producer; who takes them loads the producer, reads entries, then stores the
-// consumer. Go's atomics order that, more strictly than the release and acquire
-// that it needs.
+// consumer. Indices are stored with release and loaded with Go's atomics, which is
+// all that this needs; only who goes on to ask whether the other side sleeps must
+// have its own index visible first (wants).
 //
 //	ring        entries                 producer  consumer
 //	fill        u64 address             client    driver
@@ -125,7 +126,7 @@ func (r *xskRing) ready(want uint32) (n uint32, ok bool) {
 // took tells the other side that n entries were taken beyond index at.
 func (r *xskRing) took(n uint32) {
 	r.at += n
-	atomic.StoreUint32(r.consumer, r.at)
+	storeRelease(r.consumer, r.at)
 }
 
 // room is how many entries may be filled beyond index head, which is at, or ahead
@@ -147,12 +148,17 @@ func (r *xskRing) room(head, want uint32) (n uint32, ok bool) {
 func (r *xskRing) gave(n uint32) {
 	if n != 0 {
 		r.at += n
-		atomic.StoreUint32(r.producer, r.at)
+		storeRelease(r.producer, r.at)
 	}
 }
 
-// wants reports whether the flags word asks for a wake-up.
-func (r *xskRing) wants() bool { return atomic.LoadUint32(r.flags)&ringWake != 0 }
+// wants reports whether the flags word asks for a wake-up. The other side sets it
+// and then looks at our index once more; we tell our index and then look here. One
+// of us sees the other, since neither load passes its store.
+func (r *xskRing) wants() bool {
+	fullBarrier()
+	return atomic.LoadUint32(r.flags)&ringWake != 0
+}
 
 // ask sets or clears that.
 func (r *xskRing) ask(on bool) {

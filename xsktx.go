@@ -89,7 +89,7 @@ func (q *xskQueue) run(descs []xdpDesc) uint32 {
 	t, s := q.tx, q.sock
 	rules := descRules{key: dataSeg(0, t.lkey, 0).a, base: s.umem.mem.iova, size: uint64(len(s.umem.mem.b)), frame: s.umem.frame, fit: t.sizes}
 	if t.limit > 0 && t.small.most == 0 {
-		return q.session(descs, rules)
+		return q.session(descs, &rules)
 	}
 	k := 0
 	for ; k < min(len(descs), len(q.frames)); k++ {
@@ -118,7 +118,7 @@ func (q *xskQueue) completion(addr uint64) {
 }
 
 // session is run where packets share a WQE and none stands in it.
-func (q *xskQueue) session(descs []xdpDesc, rules descRules) uint32 {
+func (q *xskQueue) session(descs []xdpDesc, rules *descRules) uint32 {
 	t, s := q.tx, q.sock
 	blocks, k := t.window(len(descs))
 	if blocks == 0 {
@@ -126,7 +126,7 @@ func (q *xskQueue) session(descs []xdpDesc, rules descRules) uint32 {
 	}
 	w, at := t.segs[(t.pi&t.mask)*segsPerBlock:], s.compHead&s.comp.mask
 	descs = descs[:min(uint32(k), blocks*segsPerBlock-2, t.limit, s.comp.size()-at)]
-	n, bytes := fillFromDescs(w[2:], s.comp.addrs[at:], descs, &rules)
+	n, bytes := fillFromDescs(w[2:], s.comp.addrs[at:], descs, rules)
 	if n == 0 {
 		return 0
 	}

@@ -99,5 +99,5 @@ func (w *xskWork) turn(c *channel) int {
 	if n <= 0 {
 		return 0
 	}
-	return w.app.send(w.left(n), w.size)
+	return w.app.put(w.left(n), w.size)
 }
