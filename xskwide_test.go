@@ -26,7 +26,7 @@ func oddDesc(r *rand.Rand, c descRules) xdpDesc {
 	odd := []xdpDesc{
 		{at, etherHeader, 0}, {at, etherHeader - 1, 0}, {at, 0, 0}, {at, 1514, 0}, {at, 1515, 0}, {at, ^uint32(0), 0}, {at, 1 << 31, 0},
 		{at + uint64(frame) - 60, 60, 0}, {at + uint64(frame) - 60, 61, 0}, {at + uint64(frame) - 1, 60, 0},
-		{c.size - 60, 60, 0}, {c.size - 1, 60, 0}, {c.size, 60, 0}, {c.size + 5000, 60, 0}, {at | 1<<32, 60, 0}, {at | 1<<63, 60, 0}, {^uint64(0), 60, 0},
+		{c.size - 60, 60, 0}, {c.size - 16, 14, 0}, {c.size - 17, 14, 0}, {c.size - 1, 60, 0}, {c.size, 60, 0}, {c.size + 5000, 60, 0}, {at | 1<<32, 60, 0}, {at | 1<<63, 60, 0}, {^uint64(0), 60, 0},
 		{at, 60, xdpContinue}, {at, 60, 2}, {at, 60, 1 << 31}, {at, frame + 1, 0}, {at + 8, ^uint32(7), 0},
 	}
 	return odd[r.IntN(len(odd))]
@@ -165,7 +165,7 @@ func TestWideXSKLoopsTakeWhatIsGood(t *testing.T) {
 		for i := range descs {
 			addrs[i] = uint64(i) << 11
 			descs[i] = xdpDesc{addr: addrs[i], len: 60}
-			run[i] = cqe{byteCount: be32word(60), tail: tailWant(1) | tailCount(uint32(i))}
+			run[i] = cqe{byteCount: be32word(60), tail: tailWant(1) | tailCount(uint32(i)) | 0x00a5ffff_ffffffff&^tailMask(n-1)} // what is not looked at is odd
 		}
 		if at < n {
 			descs[at].options, run[at].byteCount, addrs[at] = xdpContinue, be32word(61), n<<11
@@ -179,6 +179,11 @@ func TestWideXSKLoopsTakeWhatIsGood(t *testing.T) {
 		require.Equal(t, []int{fours, fours * 60}, []int{k, int(bytes)}, "TX, odd at %d", at)
 		k, bytes = takeWide(&entries[0], &frames[0], &run[0], n/4, &takeRules{want: tailWant(1), mask: tailMask(n - 1), limit: 60, log: 11})
 		require.Equal(t, []int{fours, fours * 60}, []int{k, int(bytes)}, "RX, odd at %d", at)
+		if at < n {
+			run[at].byteCount, run[at].tail = be32word(60), run[at].tail^1<<56 // of the last lap
+			k, bytes = takeWide(&entries[0], &frames[0], &run[0], n/4, &takeRules{want: tailWant(1), mask: tailMask(n - 1), limit: 60, log: 11})
+			require.Equal(t, []int{fours, fours * 60}, []int{k, int(bytes)}, "RX, not the device's at %d", at)
+		}
 		k = postWide(&out[0], &frames[0], &addrs[0], n/4, &postRules{log: 11, frames: n})
 		require.Equal(t, fours, k, "fill, odd at %d", at)
 		done, sum := forwardWide(&entries[0], &descs[0], n, &make([]byte, n<<11)[0], n<<11-16)

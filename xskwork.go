@@ -5,7 +5,11 @@ package main
 // of the rings in the same goroutine. It does not own that side (xskapp.go) nor
 // the driver's (xsk.go).
 
-import "fmt"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // xskWorkConfig says what such a handler does.
 type xskWorkConfig struct {
@@ -40,22 +44,21 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 	if err != nil {
 		return nil, err
 	}
-	frames, err := newSharedMemory("mlx5d-umem", cfg.umem.bytes())
+	frames, err := ownFrames(cfg.umem, u)
 	if err != nil {
 		return nil, err
 	}
-	u.add("UMEM", frames.close)
 	rings, err := newSharedMemory("mlx5d-rings", size)
 	if err != nil {
 		return nil, err
 	}
 	u.add("rings", rings.close)
-	mem, err := newUMEM(c.n.mem, frames.b, cfg.umem)
+	mem, err := newUMEM(c.n.mem, frames, cfg.umem)
 	if err != nil {
 		return nil, err
 	}
 	u.add("UMEM's mapping", func() error { return mem.close(c.n.mem) })
-	w := &xskWork{app: newXSKApp(frames.b, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, left: cfg.left,
+	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, left: cfg.left,
 		sock: newSocket(mem, rings.b, places)}
 	w.sock.wakeups, w.swap = true, c.xskTo == c.n
 	w.sock.multi = c.xsk.recv.piecesFor(mem, false) == 0
@@ -65,6 +68,18 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 	u.add(fmt.Sprintf("socket of queue %d", c.index), c.detachXSK)
 	w.prepare(c, cfg)
 	return w, nil
+}
+
+// ownFrames is memory for a UMEM that no other process maps: from huge pages when
+// the machine has any free. What others map never is: a peer that punched a hole
+// could leave us without the page.
+func ownFrames(c umemConfig, u *undo) ([]byte, error) {
+	b, _, err := mapMemory((c.bytes() + hugePageSize - 1) &^ (hugePageSize - 1))
+	if err != nil {
+		return nil, fmt.Errorf("UMEM: %w", err)
+	}
+	u.add("UMEM", func() error { return unix.Munmap(b) })
+	return b[:c.bytes():c.bytes()], nil
 }
 
 // prepare gives the frames their place: in the fill ring, or with a packet to send
