@@ -92,6 +92,10 @@ func (s *xskServer) close() error {
 	return err
 }
 
+// acceptPause is the wait after a client that could not be taken in, for example
+// since file descriptors ran out: trying at once again would only spin.
+const acceptPause = 100 * time.Millisecond
+
 func (s *xskServer) accept() {
 	for {
 		conn, err := s.lis.AcceptUnix()
@@ -103,6 +107,7 @@ func (s *xskServer) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
+			time.Sleep(acceptPause)
 			continue
 		}
 		if !s.enter(conn) {
