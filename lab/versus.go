@@ -284,7 +284,7 @@ func (v *versus) forward(args string) error {
 		if err := v.linux.serveIperf(v.two.where); err != nil {
 			return err
 		}
-		if err := v.linux.iperf(v.one.where, v.two.ip4); err != nil {
+		if err := v.linux.iperf(v.one.where, nothing, v.two.ip4); err != nil {
 			return err
 		}
 		out, err := v.linux.run("dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null; [ -p /tmp/pipe ] || mkfifo /tmp/pipe; (%snc -l -p 5300 <>/tmp/pipe >/tmp/got) & job=$!; %s; wait $job; cmp /tmp/data /tmp/got && sha256sum </tmp/got", v.two.where, persist(v.one.where+"nc "+v.two.ip4+" 5300 </tmp/data"))
