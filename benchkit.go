@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,34 @@ const (
 func summarize(name, unit string, values []float64) figure {
 	v := slices.Sorted(slices.Values(values))
 	return figure{Name: name, Value: v[len(v)/2], Unit: unit, Runs: len(v), Min: v[0], Max: v[len(v)-1]}
+}
+
+// sectioned is a benchmark that repeats a section and knows its time a packet.
+type sectioned interface {
+	measure(sections int) (float64, error)
+}
+
+// inTurn measures benchmarks one after the other, again and again, so that what
+// else the machine does meets all of them: nanoseconds a packet by benchmark, and
+// the allocations of all.
+func inTurn[B sectioned](names []string, benches []B) (ns [][]float64, allocs []float64, err error) {
+	ns = make([][]float64, len(benches))
+	for run := range benchRuns + 1 {
+		for i, b := range benches {
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			v, err := b.measure(benchSections)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", names[i], err)
+			}
+			runtime.ReadMemStats(&m1)
+			if run > 0 { // the first warms up
+				ns[i] = append(ns[i], v)
+				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
+			}
+		}
+	}
+	return ns, allocs, nil
 }
 
 // against adds the ratio to another figure of the same run.

@@ -122,21 +122,9 @@ func benchXSK() (out []figure, err error) {
 		defer benches[i].close()
 		names[i] = v.name
 	}
-	ns, allocs := make([][]float64, len(benches)), []float64(nil)
-	for run := range benchRuns + 1 {
-		for i, b := range benches {
-			var m0, m1 runtime.MemStats
-			runtime.ReadMemStats(&m0)
-			v, err := b.measure(benchSections)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", names[i], err)
-			}
-			runtime.ReadMemStats(&m1)
-			if run > 0 { // the first warms up
-				ns[i] = append(ns[i], v)
-				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
-			}
-		}
+	ns, allocs, err := inTurn(names, benches)
+	if err != nil {
+		return nil, err
 	}
 	for i, name := range names {
 		out = append(out, summarize(name, "ns/packet", ns[i]))
