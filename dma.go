@@ -97,7 +97,6 @@ type arena struct {
 	chunks []*chunk
 	ranges []iovaRange // what of the allowed addresses is not used yet
 	inUse  int         // bytes handed out
-	huge   bool        // the last chunk came from huge pages
 	recs   []dmaMem    // free doorbell records
 	pages  []dmaMem    // pages that hold doorbell records
 	guests []dmaMem    // memory of others that is mapped now
@@ -298,34 +297,48 @@ func (a *arena) grow(n int) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, huge, err := mapMemory(size)
+	b, err := mapMemory(size)
 	if err != nil {
 		return nil, err
 	}
 	if err := a.mapAll(b, iova); err != nil {
-		_ = unix.Munmap(b)
+		_ = unmapMemory(b)
 		return nil, err
 	}
-	a.huge = huge
 	c := &chunk{mem: dmaMem{b, iova}, free: []pageRun{{0, size / pageSize}}}
 	a.chunks = append(a.chunks, c)
 	return c, nil
 }
 
-// mapMemory returns zeroed anonymous memory that stays where it is: from 2 MiB
-// huge pages when the machine has any free, else from ordinary pages.
-func mapMemory(size int) (b []byte, huge bool, err error) {
-	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_ANONYMOUS
-	if b, err = unix.Mmap(-1, 0, size, prot, flags|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB); err == nil {
-		return b, true, nil
+// mapMemory returns zeroed anonymous memory of whole huge pages that stays where it
+// is until unmapMemory: from 2 MiB huge pages set aside when there are enough, else
+// aligned like them, and the kernel is asked to use such pages where it finds them.
+func mapMemory(size int) ([]byte, error) {
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), prot, flags|unix.MAP_HUGETLB|unix.MAP_HUGE_2MB)
+	if err == nil {
+		b := unsafe.Slice((*byte)(p), size)
+		keepPages(b)
+		return b, nil
 	}
-	if b, err = unix.Mmap(-1, 0, size, prot, flags); err != nil {
-		return nil, false, fmt.Errorf("%d MiB of memory: %w (free memory, or set aside huge pages in /proc/sys/vm/nr_hugepages)", size>>20, err)
+	if p, err = unix.MmapPtr(-1, 0, nil, uintptr(size)+hugePageSize, prot, flags); err != nil {
+		return nil, fmt.Errorf("%d MiB of memory: %w (free memory, or set aside huge pages in /proc/sys/vm/nr_hugepages)", size>>20, err)
 	}
-	// Not inherited by a child: copy-on-write would move pages under the device.
-	_ = unix.Madvise(b, unix.MADV_DONTFORK)
-	return b, false, nil
+	before := -uintptr(p) & (hugePageSize - 1)
+	_ = unix.MunmapPtr(p, before) // nothing at all may be there
+	b := unsafe.Slice((*byte)(unsafe.Add(p, before)), size)
+	_ = unix.MunmapPtr(unsafe.Add(p, before+uintptr(size)), hugePageSize-before)
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE)
+	keepPages(b)
+	return b, nil
 }
+
+// keepPages keeps a child process from inheriting b: copy-on-write would move pages
+// under the device.
+func keepPages(b []byte) { _ = unix.Madvise(b, unix.MADV_DONTFORK) }
+
+// unmapMemory takes back what mapMemory gave, whole.
+func unmapMemory(b []byte) error { return unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))) }
 
 // close unmaps everything. The device must have stopped DMA before.
 func (a *arena) close() error {
@@ -336,7 +349,7 @@ func (a *arena) close() error {
 		for _, d := range a.devs {
 			errs = append(errs, d.unmapDMA(c.mem.iova, uint64(len(c.mem.b))))
 		}
-		errs = append(errs, unix.Munmap(c.mem.b))
+		errs = append(errs, unmapMemory(c.mem.b))
 	}
 	for _, m := range a.guests { // whose owner could not be sure that DMA had ended
 		errs = append(errs, a.unmapAll(m))

@@ -5,11 +5,7 @@ package main
 // of the rings in the same goroutine. It does not own that side (xskapp.go) nor
 // the driver's (xsk.go).
 
-import (
-	"fmt"
-
-	"golang.org/x/sys/unix"
-)
+import "fmt"
 
 // xskWorkConfig says what such a handler does.
 type xskWorkConfig struct {
@@ -74,11 +70,11 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 // the machine has any free. What others map never is: a peer that punched a hole
 // could leave us without the page.
 func ownFrames(c umemConfig, u *undo) ([]byte, error) {
-	b, _, err := mapMemory((c.bytes() + hugePageSize - 1) &^ (hugePageSize - 1))
+	b, err := mapMemory((c.bytes() + hugePageSize - 1) &^ (hugePageSize - 1))
 	if err != nil {
 		return nil, fmt.Errorf("UMEM: %w", err)
 	}
-	u.add("UMEM", func() error { return unix.Munmap(b) })
+	u.add("UMEM", func() error { return unmapMemory(b) })
 	return b[:c.bytes():c.bytes()], nil
 }
 
