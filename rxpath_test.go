@@ -484,16 +484,28 @@ func TestCompletionsOutOfOrderResetTheQueue(t *testing.T) {
 	d.pause()
 	q.publish()
 	require.EqualValues(t, 1, q.stats.recover.get())
+	require.EqualValues(t, 3, q.stats.wqeErr.get(), "the one that was not its turn, and those behind it")
 	require.False(t, q.failed)
 }
 
 // A queue that fails again and again does not keep firmware busy.
 func TestRecoveriesKeepTheirDistance(t *testing.T) {
-	q := &recvQueue{failed: true}
-	now := time.Unix(1000, 0)
-	require.True(t, q.recoverable(now))
-	require.False(t, q.recoverable(now.Add(recoverGap/2)))
-	require.True(t, q.recoverable(now.Add(2*recoverGap)))
+	d, n, c := rxRig(t, nil, wishes{rxRing: 64})
+	q := c.rx
+	require.False(t, q.recoverable(time.Now()), "nothing failed")
+	q.failed = true
+	d.resume()
+	before := time.Now()
+	n.recoverRX(c)
+	d.pause()
+	require.False(t, q.failed)
+	require.False(t, q.since.Before(before), "counted from its end")
+	q.failed = true
+	require.False(t, q.recoverable(q.since.Add(recoverGap/2)))
+	require.True(t, q.recoverable(q.since.Add(2*recoverGap)))
+	q.retired = true
+	require.False(t, q.recoverable(q.since.Add(2*recoverGap)), "it is about to be destroyed")
+	q.failed, q.retired = false, false
 }
 
 // What a stopped consumer loses is counted: received and out of buffer make all.
