@@ -26,7 +26,6 @@ package main
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -603,20 +602,31 @@ func (r *xskRecv) lowWater() bool { return r.posted-r.head < (r.mask+1)/4 }
 func (q *xskQueue) sleep() (again bool) {
 	q.recv.cq.arm()
 	q.tx.cq.arm()
-	s := q.sock
-	if s == nil || s.broken || !s.wakeups {
+	if s := q.sock; s == nil || s.broken || !s.wakeups {
 		return false
 	}
-	if !q.asleep {
-		q.asleep = true
-		s.tx.ask(true)
+	for _, step := range sleepSteps {
+		again = step(q) || again
 	}
-	low := q.recv.lowWater()
-	s.fill.ask(low)
-	now := [2]uint32{atomic.LoadUint32(s.tx.producer), atomic.LoadUint32(s.fill.producer)}
-	again = now[0] != s.tx.at && now[0] != s.slept[0] || low && now[1] != s.fill.at && now[1] != s.slept[1]
-	s.slept = now
 	return again
+}
+
+// sleepSteps are the steps of that for each ring, asking before looking. What the
+// client does at any time between them it learns of from the flag, or we do.
+var sleepSteps = [...]func(*xskQueue) bool{
+	func(q *xskQueue) bool {
+		if !q.asleep {
+			q.asleep = true
+			q.sock.tx.ask(true)
+		}
+		return false
+	},
+	func(q *xskQueue) bool {
+		q.sock.fill.ask(q.recv.lowWater())
+		return false
+	},
+	func(q *xskQueue) bool { return q.sock.tx.came(&q.sock.slept[0]) },
+	func(q *xskQueue) bool { return q.sock.fill.came(&q.sock.slept[1]) && q.recv.lowWater() },
 }
 
 // wakeUp says in the rings that they are looked at.
