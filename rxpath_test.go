@@ -568,6 +568,63 @@ func TestEveryQueueIsLive(t *testing.T) {
 	require.NoError(t, n.close())
 }
 
+// creditWire loses what finds no buffer, and gives frames only while few are on their
+// way: where nothing is wrong nothing is lost.
+type creditWire struct {
+	*numberedWire
+	taken atomic.Int64
+	given int64
+}
+
+const wireCredit = 40
+
+func (w *creditWire) Peek(now time.Time) []byte {
+	if w.given-w.taken.Load() >= wireCredit {
+		return nil
+	}
+	return w.numberedWire.Peek(now)
+}
+
+func (w *creditWire) Take() {
+	w.given++
+	w.numberedWire.Take()
+}
+
+// creditWork gives credit back.
+type creditWork struct{ w *creditWire }
+
+func (h creditWork) handle(_ *channel, packets []packet) { h.w.taken.Add(int64(len(packets))) }
+func (h creditWork) turn(*channel) int                   { return 0 }
+func (h creditWork) idle(*channel)                       {}
+
+// C17: sixteen queues, mixed sizes, a wire that waits for nobody but gives no more than
+// rings can hold: every queue has its share, by the names that users see, and nothing
+// is lost.
+func TestSixteenQueuesAreLive(t *testing.T) {
+	const packets, queues = 20_000, 16
+	wire := &creditWire{numberedWire: newNumberedWire(16, packets, 60, 1500)}
+	wire.flows, wire.lossless = 1000, false
+	d := testDevice(t, model.Config{Wire: wire})
+	n, err := testOpen(d, wishes{queues: queues, promisc: true, rxRing: 64})
+	require.NoError(t, err)
+	handlers := make([]handler, queues)
+	for i := range handlers {
+		handlers[i] = creditWork{wire}
+	}
+	n.start(handlers, false, nil)
+	require.Eventually(t, func() bool { return wire.taken.Load() == packets }, 60*time.Second, time.Millisecond, "frames are lost")
+	n.stop()
+	sum := uint64(0)
+	for i := range queues {
+		got := statOf(t, n, fmt.Sprintf("rx%d_packets", i))
+		require.Greater(t, got, uint64(packets/queues/2), "queue %d", i)
+		sum += got
+	}
+	require.EqualValues(t, packets, sum)
+	require.Zero(t, statOf(t, n, "rx_out_of_buffer"))
+	require.NoError(t, n.close())
+}
+
 // The MTU that is set is the one that is read back; what cannot be is refused
 // with the range.
 func TestMTUIsReadBack(t *testing.T) {
