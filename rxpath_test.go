@@ -469,7 +469,8 @@ func TestReceiveQueueRecovers(t *testing.T) {
 }
 
 // Completions out of order are no such queue's: it is reset, and nothing is handed
-// out that the device may still write.
+// out that the device may still write. (C7 is about shared receive queues, where they
+// are in order; we make none, and each of ours completes as it was posted.)
 func TestCompletionsOutOfOrderResetTheQueue(t *testing.T) {
 	d, n, c := rxRig(t, nil, wishes{rxRing: 64})
 	q := c.rx

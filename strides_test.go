@@ -84,7 +84,8 @@ func TestDeviceRefusesTooSmallWQEs(t *testing.T) {
 }
 
 // Only part of a frame over several strides and pages is sent on: the page counts
-// are right all the same.
+// are right all the same. (C14 is about a program that trims such a frame: programs
+// are refused where a stride does not hold a whole one, refusesXDP.)
 func TestTrimmedFramesLeaveNoPageBehind(t *testing.T) {
 	wire := &listWire{}
 	for i := range 200 {
