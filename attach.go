@@ -21,24 +21,67 @@ type xdpProgramMaker func(c *channel) (xdpProgram, error)
 // one that is there; nil takes that away. When it returns no poll runs the old one
 // any more. Control may call it while packets flow, one goroutine at a time.
 func (n *nic) attach(program xdpProgramMaker) error {
-	works := make([]*xdpWork, len(n.channels))
-	if program != nil {
-		if err := n.readyForXDP(); err != nil {
-			return err
-		}
-		for i, c := range n.channels {
-			p, err := program(c)
-			if err != nil {
-				return err
-			}
-			works[i] = newXDPWork(p)
-		}
+	works, err := n.prepareWorks(program)
+	if err == nil {
+		err = n.expectPrograms(program != nil)
+	}
+	if err != nil {
+		n.settleSockets()
+		return err
 	}
 	for i, c := range n.channels {
 		c.do(func() { c.work = works[i] })
 	}
+	n.settleSockets()
 	n.params.xdp = program != nil
 	return nil
+}
+
+// prepareWorks makes each channel's copy of a program, nothing where there is none.
+func (n *nic) prepareWorks(program xdpProgramMaker) ([]*xdpWork, error) {
+	works := make([]*xdpWork, len(n.channels))
+	if program == nil {
+		return works, nil
+	}
+	if err := n.readyForXDP(); err != nil {
+		return nil, err
+	}
+	for i, c := range n.channels {
+		p, err := program(c)
+		if err != nil {
+			return nil, err
+		}
+		works[i] = newXDPWork(p)
+	}
+	return works, nil
+}
+
+// expectPrograms makes sure that no socket is attached whose packets a program cannot
+// see, nor comes meanwhile.
+func (n *nic) expectPrograms(yes bool) (err error) {
+	for _, c := range n.channels {
+		if !yes || c.xsk == nil {
+			continue
+		}
+		c.do(func() {
+			if err = c.xsk.refusesProgram(); err == nil {
+				c.xsk.judged = true
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("queue %d: %w", c.index, err)
+		}
+	}
+	return nil
+}
+
+// settleSockets lets such sockets come to the queues that have no program.
+func (n *nic) settleSockets() {
+	for _, c := range n.channels {
+		if c.xsk != nil {
+			c.do(func() { c.xsk.judged = c.work != nil })
+		}
+	}
 }
 
 // readyForXDP checks that programs can work here and makes what they need where it

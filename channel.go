@@ -224,11 +224,7 @@ func (c *channel) deliverRest() (all bool) {
 // leave ends the use of q, which is not the preferred queue: its pages go back, and
 // what its handler has refused for too long is lost and counted with its errors.
 func (c *channel) leave(q *recvQueue) {
-	packets, bytes := q.tally.packets, q.tally.bytes
-	for q.drop(napiBudget) > 0 {
-	}
-	q.tally.wqeErr += q.tally.packets - packets
-	q.tally.packets, q.tally.bytes = packets, bytes
+	q.lose()
 	c.next = nil
 	c.cqs = slices.DeleteFunc(c.cqs, func(cq *compQueue) bool { return cq == q.cq })
 	q.vacate()
@@ -277,6 +273,7 @@ func (c *channel) publish() {
 		c.next.publish()
 	}
 	c.publishXDP()
+	c.n.watchRX(c, time.Now())
 	c.n.watchTX(c.tx)
 	if c.xdp != nil {
 		c.n.watchTX(c.xdp)
@@ -376,25 +373,46 @@ func (n *nic) resetSend(sqn uint32) error {
 	return nil
 }
 
-// recoverRX resets a receive queue and fills it anew: error state, reset, ready.
-// It runs in the goroutine that owns the queue, after the handler is done with
-// what came before the error. A queue that fails again at once waits a while.
+// recoverRX resets a failed receive queue. It runs in the goroutine that owns the
+// queue, after the handler is done with what came before the error. A queue that
+// fails again at once waits a while.
 func (n *nic) recoverRX(c *channel) {
-	q := c.rx
-	if !q.recoverable(time.Now()) {
-		return
+	if c.rx.recoverable(time.Now()) {
+		n.renewRX(c, c.rx.cause.Error())
 	}
-	why := q.cause
+}
+
+// renewRX takes channel c's receive queue through error state, reset and ready, and
+// posts what it can. It waits for firmware alone: what the queue lacks, because its
+// pages are held or named by UMRs that are under way, comes with later polls, which
+// also bring the send completions that give pages back. A queue that is ready
+// without buffers loses nothing unseen: the device counts rx_out_of_buffer.
+func (n *nic) renewRX(c *channel, why string) {
+	q := c.rx
 	err := n.resetRX(c)
 	if err == nil {
-		err = n.readyRX(q)
+		q.fill()
+		err = n.fw.modifyRQ(q.n, queueReset, queueReady)
 	}
-	if err != nil {
+	q.since = time.Now()
+	switch {
+	case err != nil:
 		q.failed = true
 		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
-		return
+	case q.waits() && q.pool.home() == 0:
+		n.notify("receive queue %#x: %v: reset and filled in part: who keeps packets holds the other pages, which are taken as they come back", q.n, why)
+	default:
+		n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
 	}
-	n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
+}
+
+// watchRX renews a striding queue whose UMRs do not complete while it has no buffer
+// left.
+func (n *nic) watchRX(c *channel, now time.Time) {
+	if c.rx.stuck(now) {
+		c.ico.failed = true
+		n.renewRX(c, errNoFill.Error())
+	}
 }
 
 // resetRX takes channel c's receive queue to the reset state from whichever it is
@@ -454,18 +472,17 @@ func (n *nic) resetRecv(rqn uint32) error {
 // again.
 func (n *nic) recoverXSK(q *xskQueue) {
 	r := &q.recv
-	now := time.Now()
-	if now.Sub(r.since) < recoverGap {
+	if time.Since(r.since) < recoverGap {
 		return
 	}
-	r.since = now
 	why := r.cause
 	err := n.resetRecv(r.n)
 	if err == nil {
-		r.reset(&q.tally)
+		r.reset(&q.tally.wqeErr)
 		q.refill()
 		err = n.fw.modifyRQ(r.n, queueReset, queueReady)
 	}
+	r.since = time.Now()
 	if err != nil {
 		r.failed = true
 		n.notify("socket's receive queue %#x: %v: cannot be reset: %v", r.n, why, err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 	"testing"
 	"time"
@@ -119,34 +120,79 @@ func rxRig(t *testing.T, wire model.Wire, w wishes) (*emulatedDevice, *nic, *cha
 	return d, n, c
 }
 
-// A session that is longer than what is posted does not reach beyond it: what has
-// a buffer is delivered, the rest is counted and the queue set up anew.
-func TestSessionLongerThanPostedBuffers(t *testing.T) {
-	d, n, c := rxRig(t, nil, wishes{rxCompress: true, rxRing: 64})
-	q := c.rx
-	for range 40 { // a device that says so
-		writeCQE(q.cq, q.cq.ci, cqe{byteCount: swap32(60)}, cqeRecv, 0, uint16(q.head))
-		packets, done := q.poll(1)
-		require.Equal(t, 1, done)
-		require.Equal(t, 1, len(packets))
+// completionsBeyond completes 64 frames where only so many buffers are posted, or
+// strides of the last WQE: as one session, or one by one.
+func completionsBeyond(q *recvQueue, posted uint32, session bool) {
+	const n = 64
+	wqe, stride, count, mask := uint32(0), uint32(0), uint32(60), uint32(0)
+	if r := q.ring; r != nil {
+		mask = r.mask
+		if r.head, r.stride = r.posted, 0; posted > 0 {
+			r.head, r.stride = r.posted-1, 1<<r.layout.logStrides-posted
+		}
+		wqe, stride, count = r.head, r.stride, count|1<<strideShift
+	} else {
+		q.head = q.posted - posted
+		stride = q.head
 	}
-	q.head = q.posted - 5
-	minis := make([]miniCQE, 64)
-	for i := range minis {
-		minis[i] = miniCQE{0, swap32(60)}
+	if session {
+		minis := make([]miniCQE, n)
+		for i := range minis {
+			minis[i] = miniCQE{0, swap32(count)}
+			if q.ring != nil {
+				minis[i].word = swap32(stride + uint32(i))
+			}
+		}
+		writeSession(q.cq, q.cq.ci, cqe{wqeID: swap16(uint16(wqe & mask))}, uint16(stride), minis)
+		return
 	}
-	writeSession(q.cq, q.cq.ci, cqe{}, uint16(q.head), minis)
-	packets, _ := q.poll(64)
-	require.Equal(t, 5, len(packets))
-	require.True(t, q.failed)
-	d.resume()
-	n.recoverRX(c)
-	d.pause()
-	require.False(t, q.failed)
-	q.publish()
-	require.EqualValues(t, 59, q.stats.wqeErr.get(), "each of the rest")
-	require.EqualValues(t, 45, q.stats.packets.get())
-	require.EqualValues(t, 1, q.stats.recover.get())
+	for i := range uint32(n) {
+		if q.ring != nil && i == posted && posted > 0 { // the strides of the next WQE
+			wqe, stride = wqe+1, stride-1<<q.ring.layout.logStrides
+		}
+		writeCQE(q.cq, q.cq.ci+i, cqe{byteCount: swap32(count), wqeID: swap16(uint16(wqe & mask))}, cqeRecv, 0, uint16(stride+i))
+	}
+}
+
+// C2: a session that is longer than what is posted does not reach beyond it, however it
+// is taken: what has a buffer is delivered, the rest is counted and the queue set up
+// anew. The same with completions one by one.
+func TestCompletionsBeyondPostedBuffers(t *testing.T) {
+	for _, striding := range []bool{false, true} {
+		for _, session := range []bool{false, true} {
+			for _, drop := range []bool{false, true} {
+				for _, posted := range []uint32{0, 5} {
+					t.Run(fmt.Sprintf("striding=%v/session=%v/drop=%v/posted%d", striding, session, drop, posted), func(t *testing.T) {
+						d, n, c := rxRig(t, nil, wishes{rxCompress: true, rxStriding: striding, rxRing: 64})
+						q := c.rx
+						require.Equal(t, striding, q.ring != nil)
+						completionsBeyond(q, posted, session)
+						got := uint64(0)
+						for !q.failed {
+							done := 0
+							if drop {
+								done = q.drop(napiBudget)
+							} else {
+								var packets []packet
+								packets, done = q.poll(napiBudget)
+								got += uint64(len(packets))
+							}
+							require.NotZero(t, done, "the rest is not looked at")
+						}
+						d.resume()
+						n.recoverRX(c)
+						d.pause()
+						require.False(t, q.failed)
+						q.publish()
+						require.EqualValues(t, posted, q.stats.packets.get())
+						require.True(t, drop || got == uint64(posted))
+						require.EqualValues(t, 64-posted, q.stats.wqeErr.get(), "each of the rest")
+						require.EqualValues(t, 1, q.stats.recover.get())
+					})
+				}
+			}
+		}
+	}
 }
 
 // listWire sends given frames.

@@ -171,11 +171,11 @@ type napiStats struct {
 type napiTally struct{ events, polls, arms uint64 }
 
 // idleWait bounds a sleep, so that statistics of an idle channel stay fresh;
-// pendingWait bounds it while a poll is the only way to see the end of work.
-const (
-	idleWait    = 250 * time.Millisecond
-	pendingWait = time.Millisecond
-)
+// pendingWait bounds it while a poll is the only way to see the end of work. A test
+// lengthens the first, since no wake-up may depend on it.
+var idleWait = 250 * time.Millisecond
+
+const pendingWait = time.Millisecond
 
 // napi is the loop of one channel.
 type napi struct {

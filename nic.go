@@ -624,11 +624,8 @@ func (c *channel) takeBackRX() (first error) {
 	return first
 }
 
-// firstFill is how long the device may take to name a striding queue's first
-// pages. Linux waits 20 seconds.
-const firstFill = 2 * time.Second
-
-// readyRX posts buffers and lets frames in.
+// readyRX posts buffers and lets frames in. It waits for the first and so is for
+// queues that no channel polls yet (renewRX).
 func (n *nic) readyRX(q *recvQueue) error {
 	q.fill()
 	for end := time.Now().Add(firstFill); q.idle() && time.Now().Before(end); q.fill() {

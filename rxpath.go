@@ -67,7 +67,7 @@ type lendRules struct {
 type rxStats struct {
 	packets   counter
 	bytes     counter
-	wqeErr    counter // error completions
+	wqeErr    counter // error completions, and frames lost with the queue that one stopped
 	oversize  counter // longer than the MTU allows or the buffers hold
 	starved   counter // bulks not posted for want of pages
 	doorbells counter // stores to the receive doorbell record
@@ -137,9 +137,10 @@ type recvQueue struct {
 	ring    *strideRing // of a striding queue, which has no use for what stands above
 	minis   miniCQEs
 	batch   [napiBudget]packet
-	failed  bool     // an error completion was seen; the queue waits for recovery
-	cause   cqeError // of that
-	since   time.Time
+	failed  bool      // an error completion was seen; the queue waits for recovery
+	cause   cqeError  // of that
+	since   time.Time // when it was recovered last, or that was tried
+	bare    time.Time // since when UMRs owe it all its buffers, as watch saw it; zero is not
 	short   bool      // the last fill wanted pages that were not there
 	retired bool      // gets no more buffers
 	lentAt  uint32    // posted when a page was lent last
@@ -317,7 +318,20 @@ func (q *recvQueue) waits() bool { return q.short || q.ring != nil && q.ring.wai
 
 // idle reports whether nothing is posted that was to be: the first UMRs of a
 // striding queue are under way.
-func (q *recvQueue) idle() bool { return q.ring != nil && q.ring.posted == 0 }
+func (q *recvQueue) idle() bool { return q.ring != nil && q.ring.posted == q.ring.head }
+
+// stuck reports whether UMRs that are to bring back a queue's only buffers have been
+// under way for firstFill. It is asked now and then.
+func (q *recvQueue) stuck(now time.Time) bool {
+	if !q.idle() || q.failed || !q.ring.underWay() {
+		q.bare = time.Time{}
+		return false
+	}
+	if q.bare.IsZero() {
+		q.bare = now
+	}
+	return now.Sub(q.bare) >= firstFill
+}
 
 // half reports whether at least half of the ring is posted.
 func (q *recvQueue) half() bool {
@@ -601,11 +615,11 @@ func (q *recvQueue) next() (*cqe, uint64) {
 			return e, w
 		}
 		n := q.minis.open(q.cq, ci, e, w)
+		q.cq.ci = ci + max(n, 1)
 		if n == 0 {
 			q.fail(cqeError{opcode: tailOpcode(w), counter: tailCounter(w)})
 			return nil, 0
 		}
-		q.cq.ci = ci + n
 		q.tally.blocks++
 		q.tally.small += uint64(n)
 	}
@@ -777,42 +791,69 @@ func (q *recvQueue) contiguous(p *packet, scratch []byte) []byte {
 // finish ends the use of the last poll's packets and refills the ring.
 func (q *recvQueue) finish() { q.fill() }
 
+// firstFill is how long the device may take to name a striding queue's first
+// pages. Linux waits 20 seconds.
+const firstFill = 2 * time.Second
+
 // recoverGap is the least time between two recoveries of a queue: one that fails
 // at once again must not keep firmware busy.
 const recoverGap = 100 * time.Millisecond
 
 // recoverable reports whether a failed queue may be reset now.
 func (q *recvQueue) recoverable(now time.Time) bool {
-	if !q.failed || now.Sub(q.since) < recoverGap {
-		return false
-	}
-	q.since = now
-	return true
+	return q.failed && !q.retired && now.Sub(q.since) >= recoverGap
 }
 
 // reset starts the ring anew after the device has let go of it: what it had
-// completed is not looked at, and nothing is posted. Pages stay where they are.
+// completed is lost, and nothing is posted. Pages stay where they are.
 func (q *recvQueue) reset() {
-	q.tally.wqeErr += uint64(q.minis.left())
-	ci := q.cq.ci
-	for n := uint32(0); n <= q.cq.mask; n++ {
+	q.lose()
+	q.head, q.posted, q.lentAt = 0, 0, 0
+	if q.ring != nil {
+		q.ring.reset()
+	}
+	q.failed, q.bare = false, time.Time{}
+	q.rec.store(recordRQ, 0)
+	q.tally.recovered++
+}
+
+// lose gives up what was completed and not taken, and counts the frames among it.
+func (q *recvQueue) lose() {
+	lost, ci := q.framesLeft(), q.cq.ci
+	for range q.cq.mask + 1 {
 		e, w := q.cq.peek(ci)
 		if e == nil {
 			break
 		}
 		step := uint32(1)
-		if tailFormat(w) == cqeCompressed {
-			step = max(1, q.minis.open(q.cq, ci, e, w))
+		if tailFormat(w) != cqeCompressed {
+			if tailOpcode(w) == cqeRecv && !q.fills(e.byteCount) {
+				lost++
+			}
+		} else if n := q.minis.open(q.cq, ci, e, w); n > 0 {
+			step, lost = n, lost+q.framesLeft()
+		} else {
+			lost++ // at least: the title makes no sense
 		}
 		ci += step
 	}
 	q.minis.next = q.minis.n
 	q.cq.consumed(ci)
-	q.head, q.posted, q.lentAt = 0, 0, 0
-	if q.ring != nil {
-		q.ring.reset()
+	q.tally.wqeErr += uint64(lost)
+}
+
+// framesLeft is how many frames of the session are still to come.
+func (q *recvQueue) framesLeft() (n int) {
+	for _, m := range q.minis.mini[q.minis.next:q.minis.n] {
+		if !q.fills(m.byteCount) {
+			n++
+		}
 	}
-	q.failed = false
-	q.rec.store(recordRQ, 0)
-	q.tally.recovered++
+	return n
+}
+
+// fills reports whether a completion with that byte count only fills up a
+// multi-packet WQE.
+func (q *recvQueue) fills(count uint32) bool {
+	return q.ring != nil && be32word(count)>>fillerBit != 0
 }

@@ -469,7 +469,8 @@ func TestReceiveQueueRecovers(t *testing.T) {
 }
 
 // Completions out of order are no such queue's: it is reset, and nothing is handed
-// out that the device may still write.
+// out that the device may still write. (C7 is about shared receive queues, where they
+// are in order; we make none, and each of ours completes as it was posted.)
 func TestCompletionsOutOfOrderResetTheQueue(t *testing.T) {
 	d, n, c := rxRig(t, nil, wishes{rxRing: 64})
 	q := c.rx
@@ -484,16 +485,28 @@ func TestCompletionsOutOfOrderResetTheQueue(t *testing.T) {
 	d.pause()
 	q.publish()
 	require.EqualValues(t, 1, q.stats.recover.get())
+	require.EqualValues(t, 3, q.stats.wqeErr.get(), "the one that was not its turn, and those behind it")
 	require.False(t, q.failed)
 }
 
 // A queue that fails again and again does not keep firmware busy.
 func TestRecoveriesKeepTheirDistance(t *testing.T) {
-	q := &recvQueue{failed: true}
-	now := time.Unix(1000, 0)
-	require.True(t, q.recoverable(now))
-	require.False(t, q.recoverable(now.Add(recoverGap/2)))
-	require.True(t, q.recoverable(now.Add(2*recoverGap)))
+	d, n, c := rxRig(t, nil, wishes{rxRing: 64})
+	q := c.rx
+	require.False(t, q.recoverable(time.Now()), "nothing failed")
+	q.failed = true
+	d.resume()
+	before := time.Now()
+	n.recoverRX(c)
+	d.pause()
+	require.False(t, q.failed)
+	require.False(t, q.since.Before(before), "counted from its end")
+	q.failed = true
+	require.False(t, q.recoverable(q.since.Add(recoverGap/2)))
+	require.True(t, q.recoverable(q.since.Add(2*recoverGap)))
+	q.retired = true
+	require.False(t, q.recoverable(q.since.Add(2*recoverGap)), "it is about to be destroyed")
+	q.failed, q.retired = false, false
 }
 
 // What a stopped consumer loses is counted: received and out of buffer make all.
@@ -553,6 +566,63 @@ func TestEveryQueueIsLive(t *testing.T) {
 		sum += got
 	}
 	require.EqualValues(t, packets, sum)
+	require.NoError(t, n.close())
+}
+
+// creditWire loses what finds no buffer, and gives frames only while few are on their
+// way: where nothing is wrong nothing is lost.
+type creditWire struct {
+	*numberedWire
+	taken atomic.Int64
+	given int64
+}
+
+const wireCredit = 40
+
+func (w *creditWire) Peek(now time.Time) []byte {
+	if w.given-w.taken.Load() >= wireCredit {
+		return nil
+	}
+	return w.numberedWire.Peek(now)
+}
+
+func (w *creditWire) Take() {
+	w.given++
+	w.numberedWire.Take()
+}
+
+// creditWork gives credit back.
+type creditWork struct{ w *creditWire }
+
+func (h creditWork) handle(_ *channel, packets []packet) { h.w.taken.Add(int64(len(packets))) }
+func (h creditWork) turn(*channel) int                   { return 0 }
+func (h creditWork) idle(*channel)                       {}
+
+// C17: sixteen queues, mixed sizes, a wire that waits for nobody but gives no more than
+// rings can hold: every queue has its share, by the names that users see, and nothing
+// is lost.
+func TestSixteenQueuesAreLive(t *testing.T) {
+	const packets, queues = 20_000, 16
+	wire := &creditWire{numberedWire: newNumberedWire(16, packets, 60, 1500)}
+	wire.flows, wire.lossless = 1000, false
+	d := testDevice(t, model.Config{Wire: wire})
+	n, err := testOpen(d, wishes{queues: queues, promisc: true, rxRing: 64})
+	require.NoError(t, err)
+	handlers := make([]handler, queues)
+	for i := range handlers {
+		handlers[i] = creditWork{wire}
+	}
+	n.start(handlers, false, nil)
+	require.Eventually(t, func() bool { return wire.taken.Load() == packets }, 60*time.Second, time.Millisecond, "frames are lost")
+	n.stop()
+	sum := uint64(0)
+	for i := range queues {
+		got := statOf(t, n, fmt.Sprintf("rx%d_packets", i))
+		require.Greater(t, got, uint64(packets/queues/2), "queue %d", i)
+		sum += got
+	}
+	require.EqualValues(t, packets, sum)
+	require.Zero(t, statOf(t, n, "rx_out_of_buffer"))
 	require.NoError(t, n.close())
 }
 

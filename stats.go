@@ -114,6 +114,7 @@ var xskQueueStats = []queueStat{
 	{"rx", "xsk_buff_alloc_err", ofSocket(func(s *xskStats) *counter { return &s.allocErr }), false},
 	{"rx", "xsk_ring_full", ofSocket(func(s *xskStats) *counter { return &s.ringFull }), true},
 	{"rx", "xsk_detach_drop", ofSocket(func(s *xskStats) *counter { return &s.flushed }), true},
+	{"rx", "xsk_xdp_no_page", ofSocket(func(s *xskStats) *counter { return &s.noPage }), true},
 	{"rx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badFill }), false},
 	{"rx", "xsk_recover", ofSocket(func(s *xskStats) *counter { return &s.recover }), false},
 	{"rx", "xsk_wakeups", ofSocket(func(s *xskStats) *counter { return &s.wakes }), false},

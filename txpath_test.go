@@ -848,6 +848,8 @@ func TestMillionSingleFrames(t *testing.T) {
 
 // A ring's size does not change what stands in a WQE, and one that is too great
 // is refused with the sizes that can be.
+// (B18 does not apply: there is no NIC without a receive queue, -queues 0 is one for
+// each CPU, and what only sends leaves its receive queues to themselves.)
 func TestRingSizes(t *testing.T) {
 	for _, profile := range []string{"cx4", "cx5"} {
 		for ring := minRing; ring <= maxRing; ring *= 2 {

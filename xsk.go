@@ -26,7 +26,6 @@ package main
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,9 +40,10 @@ type xskStats struct {
 	drop     counter // dropped by a program
 	abort    counter // dropped because a program gave up or answered nonsense
 	ringFull counter // dropped: the RX ring was full
-	wqeErr   counter // error completions
+	wqeErr   counter // error completions, and packets lost with the queue that one stopped
 	oversize counter // longer than the MTU allows or the frames hold
 	flushed  counter // received, and lost because the client went away
+	noPage   counter // passed by a program, and lost for want of a page to copy them into
 	allocErr counter // polls that found the fill ring empty while buffers were missing
 	badFill  counter // fill entries outside the UMEM
 	recover  counter
@@ -56,8 +56,8 @@ type xskStats struct {
 
 // xskTally is what has been counted and not yet published.
 type xskTally struct {
-	packets, bytes, redirect, drop, abort, ringFull, wqeErr, oversize, flushed, allocErr, badFill, recovered, copied uint64
-	full, badDescs, txEmpty, wakes                                                                                   uint64
+	packets, bytes, redirect, drop, abort, ringFull, wqeErr, oversize, flushed, noPage, allocErr, badFill, recovered, copied uint64
+	full, badDescs, txEmpty, wakes                                                                                           uint64
 }
 
 // xskRecv is the receive queue of a channel's socket. Its ring lives as long as
@@ -123,6 +123,7 @@ type xskQueue struct {
 	// leaving is set from detach until both queues are ready for the next socket.
 	leaving bool
 	judge   *xskJudge // for programs; nil until there was one
+	judged  bool      // a program is here or about to be
 	frames  [napiBudget]txFrame
 	tally   xskTally
 	stats   xskStats
@@ -176,6 +177,26 @@ func (r *xskRecv) piecesFor(u *umem, multi bool) uint32 {
 	return need
 }
 
+// refusesProgram says why no program can see the packets of the socket that is
+// attached: it would see those that take several frames cut. Linux refuses that too,
+// unless a program says that it can do with pieces, which ours have no means to.
+func (q *xskQueue) refusesProgram() error {
+	if q.sock == nil || q.recv.pieces <= 1 {
+		return nil
+	}
+	return wishf("a program sees packets in one piece, and a socket has frames of %d bytes, which hold those of an MTU of up to %d: -xsk-frame 4096, or a smaller -mtu",
+		q.sock.umem.frame, q.sock.umem.largestMTU(1))
+}
+
+// refusesSocket is the same the other way round, for a socket with UMEM u.
+func (q *xskQueue) refusesSocket(u *umem, multi bool) error {
+	if !q.judged || q.recv.piecesFor(u, multi) <= 1 {
+		return nil
+	}
+	return wishf("a program is attached, which sees packets in one piece, and frames of %d bytes hold those of an MTU of up to %d: frames of 4096 bytes (-xsk-frame), or a smaller -mtu",
+		u.frame, u.largestMTU(1))
+}
+
 // attach gives the queue to a client. Nothing is posted yet.
 func (q *xskQueue) attach(s *xskSocket) {
 	r := &q.recv
@@ -204,17 +225,18 @@ func (q *xskQueue) detach() {
 // reset starts both queues anew after the device has let go of them: what had
 // been received and not been looked at is counted.
 func (q *xskQueue) reset() {
-	q.recv.reset(&q.tally)
+	q.recv.reset(&q.tally.flushed)
 	q.tx.reset()
 	q.recv.frames, q.recv.free, q.recv.nfree = nil, nil, 0
 }
 
-// reset empties the ring; frames that were posted are to be posted again.
-func (r *xskRecv) reset(t *xskTally) {
+// reset empties the ring and adds to lost what had been received; frames that were
+// posted are to be posted again.
+func (r *xskRecv) reset(lost *uint64) {
 	ci := r.cq.ci
 	for e, w := r.cq.peek(ci); e != nil; e, w = r.cq.peek(ci) {
 		if tailOpcode(w) == cqeRecv {
-			t.flushed++
+			*lost++
 		}
 		ci++
 	}
@@ -580,20 +602,31 @@ func (r *xskRecv) lowWater() bool { return r.posted-r.head < (r.mask+1)/4 }
 func (q *xskQueue) sleep() (again bool) {
 	q.recv.cq.arm()
 	q.tx.cq.arm()
-	s := q.sock
-	if s == nil || s.broken || !s.wakeups {
+	if s := q.sock; s == nil || s.broken || !s.wakeups {
 		return false
 	}
-	if !q.asleep {
-		q.asleep = true
-		s.tx.ask(true)
+	for _, step := range sleepSteps {
+		again = step(q) || again
 	}
-	low := q.recv.lowWater()
-	s.fill.ask(low)
-	now := [2]uint32{atomic.LoadUint32(s.tx.producer), atomic.LoadUint32(s.fill.producer)}
-	again = now[0] != s.tx.at && now[0] != s.slept[0] || low && now[1] != s.fill.at && now[1] != s.slept[1]
-	s.slept = now
 	return again
+}
+
+// sleepSteps are the steps of that for each ring, asking before looking. What the
+// client does at any time between them it learns of from the flag, or we do.
+var sleepSteps = [...]func(*xskQueue) bool{
+	func(q *xskQueue) bool {
+		if !q.asleep {
+			q.asleep = true
+			q.sock.tx.ask(true)
+		}
+		return false
+	},
+	func(q *xskQueue) bool {
+		q.sock.fill.ask(q.recv.lowWater())
+		return false
+	},
+	func(q *xskQueue) bool { return q.sock.tx.came(&q.sock.slept[0]) },
+	func(q *xskQueue) bool { return q.sock.fill.came(&q.sock.slept[1]) && q.recv.lowWater() },
 }
 
 // wakeUp says in the rings that they are looked at.
@@ -619,6 +652,7 @@ func (q *xskQueue) publish() {
 	s.wqeErr.add(t.wqeErr)
 	s.oversize.add(t.oversize)
 	s.flushed.add(t.flushed)
+	s.noPage.add(t.noPage)
 	s.allocErr.add(t.allocErr)
 	s.badFill.add(t.badFill)
 	s.recover.add(t.recovered)

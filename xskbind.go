@@ -52,6 +52,9 @@ func (c *channel) attachXSK(s *xskSocket) (err error) {
 			err = wishf("queue %d has a socket already", c.index)
 			return
 		}
+		if err = c.xsk.refusesSocket(s.umem, s.multi); err != nil {
+			return
+		}
 		c.xsk.attach(s)
 		c.xsk.refill()
 	})

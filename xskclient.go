@@ -137,21 +137,24 @@ func (c *xskClient) nudge() {
 	}
 }
 
-// sleep waits for the driver, most at the longest.
-func (c *xskClient) sleep(most time.Duration) {
+// sleep waits for the driver, most at the longest, and reports whether that did
+// anything.
+func (c *xskClient) sleep(most time.Duration) (woken bool) {
 	a := c.app
 	a.rx.ask(true)
 	a.comp.ask(true)
 	n, _ := a.rx.ready(1)
 	k, _ := a.comp.ready(1)
-	if n == 0 && k == 0 {
+	if woken = n != 0 || k != 0; !woken {
 		var b [8]byte
 		if c.wake.SetReadDeadline(time.Now().Add(most)) == nil {
-			_, _ = c.wake.Read(b[:])
+			_, err := c.wake.Read(b[:])
+			woken = err == nil
 		}
 	}
 	a.rx.ask(false)
 	a.comp.ask(false)
+	return woken
 }
 
 // clientSpins is how many empty turns come before a sleep, clientSleep how long

@@ -18,6 +18,7 @@ import (
 // D11: two ports, a socket on each, with UMEMs of different sizes. One client takes
 // its packets and one does not: what the second loses is counted for its socket and
 // its port alone, and asked for by its client.
+// (Its alias names do not apply: ports are PCI addresses, which have none.)
 func TestXSKTwoPorts(t *testing.T) {
 	var nics []*nic
 	path := filepath.Join(t.TempDir(), "xsk.sock")

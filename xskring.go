@@ -160,6 +160,15 @@ func (r *xskRing) wants() bool {
 	return atomic.LoadUint32(r.flags)&ringWake != 0
 }
 
+// came reports whether there are entries to take, and others than at *last, which
+// becomes the producer seen now.
+func (r *xskRing) came(last *uint32) bool {
+	now := atomic.LoadUint32(r.producer)
+	is := now != r.at && now != *last
+	*last = now
+	return is
+}
+
 // ask sets or clears that.
 func (r *xskRing) ask(on bool) {
 	v := uint32(0)

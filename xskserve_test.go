@@ -233,7 +233,11 @@ func TestXSKServeRubbish(t *testing.T) {
 // D5: one packet in flight, around the loop a hundred thousand times, with both
 // sides asleep whenever they like. Nothing stalls.
 func TestXSKPingPong(t *testing.T) {
+	const mostOwn = 3
 	rounds := envNumber(t, "MLX5D_XSK_ROUNDS", 100_000)
+	was := idleWait
+	idleWait = time.Hour // the driver's loop looks at nothing by itself
+	t.Cleanup(func() { idleWait = was })
 	wire, err := model.ParseWire("loop")
 	require.NoError(t, err)
 	r := newServeRig(t, 1, wire, new(atomic.Int64))
@@ -249,13 +253,13 @@ func TestXSKPingPong(t *testing.T) {
 	c.app.tx.gave(1)
 	c.app.out++
 	c.nudge()
-	end := time.Now().Add(2 * time.Minute)
+	own := 0
 	for got := 0; got < rounds; {
 		n := c.app.forward(1, false)
 		c.nudge()
-		if got += n; n == 0 {
-			c.sleep(time.Second)
-			require.True(t, time.Now().Before(end), "stalled after %d rounds: driver at RX %d, TX %d", got, *c.app.rx.producer, *c.app.tx.consumer)
+		if got += n; n == 0 && !c.sleep(time.Second) {
+			own++
+			require.LessOrEqual(t, own, mostOwn, "after %d rounds nothing but our own wake-up helps: driver at RX %d, TX %d", got, *c.app.rx.producer, *c.app.tx.consumer)
 		}
 	}
 }

@@ -75,12 +75,8 @@ func (q *xskQueue) show(most int, queue uint16) (n, took int) {
 		}
 		q.tally.packets++
 		q.tally.bytes += uint64(size)
-		number := r.frames[slot*r.pieces]
-		if size > u.room() { // in several frames: programs see packets in one piece
-			q.tally.drop++
-			continue
-		}
-		r.frames[slot*r.pieces] = noHold
+		number := r.frames[slot] // its only one: see refusesProgram
+		r.frames[slot] = noHold
 		p := &j.packets[n]
 		describe(p, e)
 		at := uint64(number) << u.log
@@ -152,7 +148,7 @@ func (c *channel) passXSK(n int) {
 		q.recv.keep(j.numbers[i])
 		g, ok := j.frames[i].guest(nil, c.rx.pool)
 		if !ok {
-			q.tally.drop++
+			q.tally.noPage++
 			continue
 		}
 		c.visitors[k] = packet{b: c.rx.pool.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,

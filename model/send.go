@@ -489,7 +489,9 @@ func (d *Device) inlineEnough(q *sq, e *eseg, inlined int) bool {
 	if inlined >= len(d.work.frame) {
 		return true
 	}
-	need := frameMin
+	// An Ethernet header with a tag, whether there is one or not: so do all drivers
+	// that are known to work (Linux, DPDK).
+	need := frameMin + 4
 	if mode >= inlineIP {
 		need = headersEnd(d.work.frame, mode >= inlineTCPUDP)
 	}

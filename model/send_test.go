@@ -287,6 +287,10 @@ func sendFaults() []sendFault {
 			q.post(opLSO, 0, 0, append(rigEseg(0, 100, make([]byte, 54)), rigSeg(60, key, at)...))
 		}, failInline},
 		{"UMR not allowed", func(r *rig, q *rigSQ, key uint32, at uint64) { q.reg = false; q.post(opUMR, 0, key, make([]byte, 112)) }, failOpcode},
+		{"no tag's worth inlined", func(r *rig, q *rigSQ, key uint32, at uint64) {
+			q.minInline = inlineL2
+			q.post(opSend, 0, 0, append(rigEseg(0, 0, f[:17]), rigSeg(60, key, at)...))
+		}, failInline},
 		{"headers not inlined", func(r *rig, q *rigSQ, key uint32, at uint64) {
 			q.minInline = inlineIP
 			q.post(opSend, 0, 0, append(rigEseg(0, 0, f[:33]), rigSeg(60, key, at)...))
