@@ -198,10 +198,16 @@ func wireFigures(on, off *txBench) []figure {
 	}
 }
 
-// pciRates are the packet rates of the published figures for each link, of
-// 64-byte packets: Linux mlx5e on ConnectX-5 without its multi-packet WQEs and
-// with them. Generation 4 has no published figure; it gets generation 3's rate.
-var pciRates = map[string]float64{"gen2": 36.864e6, "gen3": 56.064e6, "gen4": 56.064e6}
+// pciRate is the packet rate of the published figures for a link, of 64-byte
+// packets. Generation 4 has none; it gets generation 3's rate.
+func pciRate(link string) (rate float64) {
+	for _, p := range model.PCILinux {
+		if rate = p.Rate; p.Link == link {
+			break
+		}
+	}
+	return rate
+}
 
 // benchPCI turns what the device counted on its bus into the share of a link
 // that sending takes, towards the device.
@@ -220,8 +226,8 @@ func benchPCI() (out []figure, err error) {
 		}
 		for _, l := range model.PCILinks {
 			name := "pci." + l.Name + "." + variant
-			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRates[l.Name])}),
-				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRates[l.Name])}))
+			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRate(l.Name))}),
+				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRate(l.Name))}))
 		}
 		out = append(out, summarize("pci.bytes."+variant, "bytes inbound", []float64{load.In}))
 	}
@@ -244,7 +250,5 @@ func (b *txBench) pciLoad() (model.PCILoad, error) {
 		}
 	}
 	counts := b.dev.m.PCI().Sub(before)
-	load := counts.Load()
-	packets := float64(rounds * len(b.frames))
-	return model.PCILoad{In: load.In / packets, Out: load.Out / packets}, nil
+	return counts.Load(b.dev.m.PCISettings()).Per(uint64(rounds * len(b.frames))), nil
 }

@@ -17,14 +17,23 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"mlx5d/model"
 )
 
 // report is one line of the device process.
 type report struct {
-	Event  string `json:"event"` // serving, attached, stats, detached
-	Socket string `json:"socket"`
-	Error  string `json:"error"`
-	Stats  counts `json:"stats"`
+	Event  string    `json:"event"` // serving, attached, stats, detached
+	Socket string    `json:"socket"`
+	Error  string    `json:"error"`
+	Stats  counts    `json:"stats"`
+	PCI    busCounts `json:"pci"`
+}
+
+// busCounts is what a device did on its bus; only answers to stats have it.
+type busCounts struct {
+	Counts model.PCICounts
+	Load   model.PCILoad
 }
 
 // counts is what the lab compares of a device's own counters.
@@ -48,6 +57,8 @@ type counts struct {
 	TxFrames     uint64
 	WireDropped  uint64
 	SQ           sendCounts
+
+	PCI busCounts `json:"-"` // beside the others in a report
 }
 
 type sendCounts struct {
@@ -147,7 +158,7 @@ func (s *server) stats() ([]counts, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = r.Stats
+		out[i], out[i].PCI = r.Stats, r.PCI
 	}
 	return out, nil
 }
