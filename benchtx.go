@@ -1,7 +1,7 @@
 package main
 
 // benchtx.go owns the benchmarks of the send path: driver time and instructions a
-// packet, what the device fetched, and the share of a bus that it takes.
+// packet, and what the device fetched. What that takes of a bus is benchpci.go's.
 
 import (
 	"errors"
@@ -196,59 +196,4 @@ func wireFigures(on, off *txBench) []figure {
 		summarize("tx.ring_bytes.off", "bytes/packet", per(s[1].RingBytes, s[1].Packets)),
 		summarize("tx.doorbells_per_packet", "doorbells", per(on.q.stats.doorbell.get(), on.q.stats.packets.get())),
 	}
-}
-
-// pciRate is the packet rate of the published figures for a link, of 64-byte
-// packets. Generation 4 has none; it gets generation 3's rate.
-func pciRate(link string) (rate float64) {
-	for _, p := range model.PCILinux {
-		if rate = p.Rate; p.Link == link {
-			break
-		}
-	}
-	return rate
-}
-
-// benchPCI turns what the device counted on its bus into the share of a link
-// that sending takes, towards the device.
-func benchPCI() (out []figure, err error) {
-	for _, variant := range []string{"off", "on", "inline"} {
-		b, err := newTxBench("tx.mpwqe." + variant)
-		if err != nil {
-			return nil, err
-		}
-		load, err := b.pciLoad()
-		if again := b.close(); err == nil {
-			err = again
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range model.PCILinks {
-			name := "pci." + l.Name + "." + variant
-			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRate(l.Name))}),
-				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRate(l.Name))}))
-		}
-		out = append(out, summarize("pci.bytes."+variant, "bytes inbound", []float64{load.In}))
-	}
-	return out, nil
-}
-
-// pciLoad is what a packet puts on the link, in bursts that the device takes one
-// by one.
-func (b *txBench) pciLoad() (model.PCILoad, error) {
-	const rounds = 8
-	before := b.dev.m.PCI()
-	for range rounds {
-		if err := b.load(); err != nil {
-			return model.PCILoad{}, err
-		}
-		for i := 0; i < len(b.frames); i += benchBurst {
-			b.q.send(b.frames[i : i+benchBurst])
-			b.settle()
-			b.q.complete(napiBudget)
-		}
-	}
-	counts := b.dev.m.PCI().Sub(before)
-	return counts.Load(b.dev.m.PCISettings()).Per(uint64(rounds * len(b.frames))), nil
 }

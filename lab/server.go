@@ -17,8 +17,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"mlx5d/model"
 )
 
 // report is one line of the device process.
@@ -28,12 +26,6 @@ type report struct {
 	Error  string    `json:"error"`
 	Stats  counts    `json:"stats"`
 	PCI    busCounts `json:"pci"`
-}
-
-// busCounts is what a device did on its bus; only answers to stats have it.
-type busCounts struct {
-	Counts model.PCICounts
-	Load   model.PCILoad
 }
 
 // counts is what the lab compares of a device's own counters.

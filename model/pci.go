@@ -7,6 +7,9 @@ package model
 // Source: PCI Express Base Specification 4.0, chapters Transaction Layer (2.2.7,
 // 2.3.1.1) and Data Link Layer (2.6.1, 3.6).
 //
+// The paper: Neugebauer et al., "Understanding PCIe performance for end host
+// networking", SIGCOMM 2018.
+//
 // Counted is what queues cause. Not counted are firmware commands and their
 // mailboxes, the host's reads of registers, and reads of contexts and address
 // translations, which a device has in its caches while a queue works.
@@ -22,23 +25,23 @@ import (
 // asked.
 type PCISettings struct {
 	// MaxPayload is the most bytes in one packet, read or written. 256: what root
-	// ports of servers allow, of the 512 that the card offers.
+	// ports of servers allow, of the 512 that the card offers; the paper has it so.
 	MaxPayload int
 	// MaxReadRequest is the most bytes that one request asks for. 512: the value
-	// after reset (Device Control), which servers leave.
+	// after reset (Device Control), which servers leave; the paper has it so.
 	MaxReadRequest int
 	// CompletionBoundary (RCB) is where the host may cut what it answers: at
 	// multiples of it, so that the first piece of an unaligned read is shorter.
 	// 64: the value after reset (Link Control) and the line of a server's caches.
 	CompletionBoundary int
 	// MaxCompletion is the longest piece of an answer. MaxPayload: today's hosts
-	// put lines together as far as they may. Older ones answer line by line
-	// (Neugebauer et al., SIGCOMM 2018), which is CompletionBoundary here.
+	// put lines together as far as they may. Older ones answer line by line (seen
+	// by the paper's authors), which is CompletionBoundary here.
 	MaxCompletion int
 	// AckEvery is how many packets one Ack covers. 1: a receiver acknowledges a
 	// packet at once unless its own transmitter is busy with another packet just
-	// then (so Efinix's controller, "Aggregating ACK DLLPs"). The limits of table
-	// 3-8 would let ten wait at the rates of our figures.
+	// then (so Efinix's controller, "Aggregating ACK DLLPs"). The limits in chapter
+	// 3.6.3 would let ten wait at the rates of our figures.
 	AckEvery int
 	// CreditEvery is how many packets of one type the UpdateFC that returns their
 	// credits covers. 1: hosts give credits back as they take packets, and only

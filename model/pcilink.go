@@ -5,8 +5,8 @@ package model
 // side. It only computes; pci.go counts and has the settings.
 // Source: PCI Express Base Specification 4.0, chapters Transaction Layer (2.2),
 // Data Link Layer (3.5, 3.6), Physical Layer (4.2). Header and framing sizes are
-// also those of Neugebauer et al., "Understanding PCIe performance for end host
-// networking" (SIGCOMM 2018), which leaves link-layer packets to a flat share.
+// also those of the paper that pci.go names; it takes a flat share of the link for
+// link-layer packets, where each is put down to its cause here.
 //
 // A memory request has a header of 16 bytes, since a server's memory and the
 // card's registers lie above 4 GiB, a completion one of 12. No digest (ECRC).
@@ -29,8 +29,8 @@ type PCILink struct {
 
 // PCILinks are the generations that figures are given for. So that clocks may
 // differ, a SKP ordered set goes out on every lane again and again: 4 symbols
-// every 1180 to 1538 with 8b/10b (4.2.7.3), one block every 370 to 375 with
-// 128b/130b (4.2.7.4). The middle of either is taken.
+// every 1180 to 1538 with 8b/10b, one block every 370 to 375 with 128b/130b
+// (4.2.7). The middle of either is taken.
 var PCILinks = []PCILink{
 	{"gen2", linkRate(5e9*8/10, 4/((1180+1538)/2.0))},
 	{"gen3", linkRate(8e9*128/130, 1/((370+375)/2.0))},
