@@ -34,7 +34,7 @@ func TestPCIFigures(t *testing.T) {
 // TestLinuxRing: the ring that stands for Linux's is what the lab sees of Linux.
 func TestLinuxRing(t *testing.T) {
 	for way, want := range map[string][2]float64{"on": {21.333, 10.0 / 6 / benchBurst}, "off": {64, 0}} {
-		b, err := newTxBench("tx.mpwqe." + way)
+		b, err := newTxBenchFor("tx.mpwqe."+way, promptEvents)
 		require.NoError(t, err)
 		start := b.dev.m.Stats().Interrupts
 		const bursts = 60 * benchBursts

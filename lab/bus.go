@@ -21,7 +21,7 @@ type busCost struct {
 	// How often they come depends on the host's load.
 	Quiet     float64            `json:"inbound_bytes_without_interrupts"`
 	Out       float64            `json:"outbound_bytes"`
-	Registers float64            `json:"register_writes"`
+	Arms      float64            `json:"arms"` // of completion and event queues
 	WQEReads  float64            `json:"wqe_reads"`
 	DataBytes float64            `json:"data_bytes"`      // whole words of 4: unaligned frames cost more
 	Percent   map[string]float64 `json:"percent_inbound"` // by link, at the rate of the published figures
@@ -33,17 +33,17 @@ type busCounts struct{ Counts model.PCICounts }
 // since is what came after an earlier look.
 func (d busCounts) since(then busCounts) busCounts { return busCounts{d.Counts.Sub(then.Counts)} }
 
-// per is the cost of one of n packets that took so many doorbells of send queues.
-// The device process runs with the default settings.
-func (d busCounts) per(n, doorbells uint64) busCost {
+// per is the cost of one of n packets. The device process runs with the default settings.
+func (d busCounts) per(n uint64) busCost {
 	c := d.Counts
 	per := func(v uint64) float64 { return round(float64(v) / float64(n)) }
 	load := c.Load(model.PCISettings{}).Per(n)
-	b := busCost{In: round(load.In), Out: round(load.Out), Registers: per(c[model.PCIDoorbell].Ops), WQEReads: per(c[model.PCIWQEFetch].Asks),
+	b := busCost{In: round(load.In), Out: round(load.Out), Arms: per(c[model.PCIArm].Ops), WQEReads: per(c[model.PCIWQEFetch].Asks),
 		DataBytes: per(c[model.PCIDataRead].Carried), Percent: map[string]float64{}}
 	b.shares()
-	c[model.PCIEQEWrite], c[model.PCIInterrupt] = model.PCITraffic{}, model.PCITraffic{}
-	c[model.PCIDoorbell] = model.PCITraffic{Carried: 8 * doorbells, Packets: doorbells}
+	for _, k := range []model.PCIKind{model.PCIEQEWrite, model.PCIInterrupt, model.PCIArm} {
+		c[k] = model.PCITraffic{}
+	}
 	b.Quiet = round(c.Load(model.PCISettings{}).Per(n).In)
 	return b
 }
@@ -51,9 +51,9 @@ func (d busCounts) per(n, doorbells uint64) busCost {
 // less is the cost of one of n packets that came on top of what o cost. Both are
 // of whole runs: a longer one may well have fewer interrupts.
 func (b busCost) less(o busCost, n float64) busCost {
-	d := busCost{In: b.In - o.In, Quiet: b.Quiet - o.Quiet, Out: b.Out - o.Out, Registers: b.Registers - o.Registers, WQEReads: b.WQEReads - o.WQEReads,
+	d := busCost{In: b.In - o.In, Quiet: b.Quiet - o.Quiet, Out: b.Out - o.Out, Arms: b.Arms - o.Arms, WQEReads: b.WQEReads - o.WQEReads,
 		DataBytes: b.DataBytes - o.DataBytes, Percent: map[string]float64{}}
-	for _, v := range []*float64{&d.In, &d.Quiet, &d.Out, &d.Registers, &d.WQEReads, &d.DataBytes} {
+	for _, v := range []*float64{&d.In, &d.Quiet, &d.Out, &d.Arms, &d.WQEReads, &d.DataBytes} {
 		*v = round(*v / n)
 	}
 	d.shares()

@@ -176,7 +176,7 @@ func (g *guest) measure(s *server, p *profiler, flag string) (perMode, error) {
 		WQEBytes: per(a.SQ.WQEBytes, b.SQ.WQEBytes), RingBytes: per(a.SQ.RingBytes, b.SQ.RingBytes),
 		DataBytes: per(a.SQ.DataBytes, b.SQ.DataBytes), Doorbells: per(a.SQ.Doorbells, b.SQ.Doorbells),
 		CQEs: per(a.SQ.CQEs, b.SQ.CQEs), Interrupts: per(a.Interrupts, b.Interrupts), NOPs: per(a.SQ.NOPs, b.SQ.NOPs), Cost: c,
-		Driver: per(end, ran), Bus: a.PCI.since(b.PCI).per(sent, a.SQ.Doorbells-b.SQ.Doorbells),
+		Driver: per(end, ran), Bus: a.PCI.since(b.PCI).per(sent),
 	}
 	if n := a.SQ.MPWQEs - b.SQ.MPWQEs; n > 0 {
 		m.PerSession = round(float64(a.SQ.MPWPackets-b.SQ.MPWPackets) / float64(n))

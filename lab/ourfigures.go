@@ -188,7 +188,7 @@ func (m *meter) send(n int, flag string) (r sent, err error) {
 	a, b := after[0].SQ, before[0].SQ
 	r.device = counts{SQ: sendCounts{Packets: a.Packets - b.Packets, WQEBytes: a.WQEBytes - b.WQEBytes, RingBytes: a.RingBytes - b.RingBytes,
 		Doorbells: a.Doorbells - b.Doorbells, CQEs: a.CQEs - b.CQEs, MPWQEs: a.MPWQEs - b.MPWQEs, MPWPackets: a.MPWPackets - b.MPWPackets}}
-	r.bus = after[0].PCI.since(before[0].PCI).per(1, r.device.SQ.Doorbells)
+	r.bus = after[0].PCI.since(before[0].PCI).per(1)
 	if ran.TxPackets != uint64(n) || r.device.SQ.Packets != uint64(n) {
 		return r, fmt.Errorf("of %d packets we say that we sent %d, the device %d", n, ran.TxPackets, r.device.SQ.Packets)
 	}

@@ -94,7 +94,7 @@ func (s PCISettings) check() error {
 type PCIKind int
 
 // Reads are requests of the device that the host answers; writes of the device
-// are posted; doorbells are posted writes of the host.
+// are posted; doorbells and arms are posted writes of the host.
 const (
 	PCIWQEFetch   PCIKind = iota // read of send WQEs, in whole 64-byte blocks
 	PCIRxWQEFetch                // read of receive WQEs
@@ -103,8 +103,9 @@ const (
 	PCICQEWrite
 	PCIEQEWrite
 	PCIRecordRead // doorbell record
-	PCIDoorbell   // register write by the host
+	PCIDoorbell   // register write by the host: a send queue has work
 	PCIInterrupt  // MSI-X message
+	PCIArm        // register write by the host: a CQ or EQ may report again
 	pciKinds
 )
 
@@ -196,7 +197,7 @@ func (m *pciMeter) fetch(r *ring, i, posted uint32) uint32 {
 
 // ToDevice and FromDevice sum the payload that was wanted each way.
 func (c *PCICounts) ToDevice() uint64 {
-	return c[PCIWQEFetch].Bytes + c[PCIRxWQEFetch].Bytes + c[PCIDataRead].Bytes + c[PCIRecordRead].Bytes + c[PCIDoorbell].Bytes
+	return c[PCIWQEFetch].Bytes + c[PCIRxWQEFetch].Bytes + c[PCIDataRead].Bytes + c[PCIRecordRead].Bytes + c[PCIDoorbell].Bytes + c[PCIArm].Bytes
 }
 
 // FromDevice is the payload that the device wrote.

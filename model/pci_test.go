@@ -25,7 +25,8 @@ func TestPCICounts(t *testing.T) {
 	require.Equal(t, PCITraffic{Ops: 1, Bytes: 64, Carried: 64, Packets: 1, Asks: 1, Sizes: [pciSizes]uint64{6: 1}}, p[PCIWQEFetch])
 	require.Equal(t, uint64(64), p[PCICQEWrite].Bytes)
 	require.Equal(t, uint64(64), p[PCIEQEWrite].Bytes)
-	require.Equal(t, uint64(2), p[PCIDoorbell].Ops)
+	require.Equal(t, [2]uint64{1, 8}, [2]uint64{p[PCIDoorbell].Ops, p[PCIDoorbell].Bytes})
+	require.Equal(t, [2]uint64{1, 8}, [2]uint64{p[PCIArm].Ops, p[PCIArm].Bytes})
 	require.Equal(t, uint64(4), p[PCIRecordRead].Bytes)
 	require.Equal(t, uint64(1000+64+16+4), p.ToDevice())
 	require.Equal(t, uint64(128), p.FromDevice())
@@ -107,6 +108,7 @@ func TestPCILoad(t *testing.T) {
 		{"read in two pieces", PCISettings{}, PCIWQEFetch, 512, PCILoad{In: 552 + 16, Out: 24 + 16}},
 		{"write", PCISettings{}, PCICQEWrite, 64, PCILoad{In: 16, Out: 88}},
 		{"doorbell", PCISettings{}, PCIDoorbell, 8, PCILoad{In: 32, Out: 16}},
+		{"arm of an EQ", PCISettings{}, PCIArm, 4, PCILoad{In: 28, Out: 16}},
 		{"Acks gathered", PCISettings{AckEvery: 4}, PCIDataRead, 60, PCILoad{In: 80 + 2 + 8, Out: 24 + 2}},
 		{"credits gathered", PCISettings{CreditEvery: 8}, PCIDataRead, 60, PCILoad{In: 80 + 8 + 1, Out: 24 + 8}},
 		{"both, for writes", PCISettings{AckEvery: 4, CreditEvery: 8}, PCIDataWrite, 256, PCILoad{In: 3, Out: 280}},
@@ -152,6 +154,11 @@ func TestPCIFetch(t *testing.T) {
 	require.Equal(t, [3]uint64{2, 2, 9 * 64}, [3]uint64{got.Asks, got.Packets - 1, got.Carried}, "4 in this page, 5 in two packets in the next")
 	post(128 - 60 - 9 - 2) // 2 blocks are left in the ring
 	require.Equal(t, uint64(2), look().Asks, "2, then 7 at the front")
+	q = r.sq(4, r.cq(6, e)) // 16 blocks, a quarter of a page
+	post(13)
+	was := r.d.PCI()
+	post(5)
+	require.Equal(t, uint64(2), r.d.PCI().Sub(was)[PCIWQEFetch].Asks, "3, then 2 at the front")
 }
 
 // TestPCIReceive: the record is read when the known WQEs are used up, WQEs come

@@ -80,7 +80,7 @@ func (c *PCICounts) Load(s PCISettings) (l PCILoad) {
 			l.In += asks * taken
 			l.In += bytes + packets*tlpCompletion
 			l.Out += packets * ack
-		case PCIKind(k) == PCIDoorbell:
+		case PCIKind(k) == PCIDoorbell || PCIKind(k) == PCIArm:
 			l.In += bytes + packets*tlpRequest
 			l.Out += packets * taken
 		default:

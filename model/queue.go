@@ -238,7 +238,7 @@ func (d *Device) badDoorbell(format string, a ...any) {
 // doorbellEQ executes a write to an EQ register: consumer index and, if arm,
 // the wish for one interrupt.
 func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
-	d.work.pci.count(PCIDoorbell, 0, 4)
+	d.work.pci.count(PCIArm, 0, 4)
 	e := d.eqs.get(n)
 	if e == nil {
 		d.badDoorbell("EQ %#x is not there", n)
@@ -264,7 +264,7 @@ func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
 // doorbellCQ executes a write to the CQ register: hi is the arm word (sequence
 // number, kind and consumer index), lo the CQ number.
 func (d *Device) doorbellCQ(hi, lo uint32) {
-	d.work.pci.count(PCIDoorbell, 0, 8)
+	d.work.pci.count(PCIArm, 0, 8)
 	c := d.cqs.get(lo & ci24)
 	if c == nil {
 		d.badDoorbell("CQ %#x is not there", lo&ci24)
