@@ -1,7 +1,7 @@
 package main
 
 // benchtx.go owns the benchmarks of the send path: driver time and instructions a
-// packet, what the device fetched, and the share of a bus that it takes.
+// packet, and what the device fetched. What that takes of a bus is benchpci.go's.
 
 import (
 	"errors"
@@ -31,8 +31,11 @@ var txVariants = map[string]struct {
 }
 
 // newTxBench prepares a section's frames.
-func newTxBench(variant string) (*txBench, error) {
-	r, err := newBenchRig("cx5", "none")
+func newTxBench(variant string) (*txBench, error) { return newTxBenchFor(variant, nil) }
+
+// newTxBenchFor is newTxBench with a wish for moderation.
+func newTxBenchFor(variant string, coalesce coalesceWish) (*txBench, error) {
+	r, err := newBenchRigFor("cx5", "none", wishes{queues: 1, promisc: true, coalesce: coalesce})
 	if err != nil {
 		return nil, err
 	}
@@ -176,55 +179,4 @@ func wireFigures(on, off *txBench) []figure {
 		summarize("tx.ring_bytes.off", "bytes/packet", per(s[1].RingBytes, s[1].Packets)),
 		summarize("tx.doorbells_per_packet", "doorbells", per(on.q.stats.doorbell.get(), on.q.stats.packets.get())),
 	}
-}
-
-// pciRates are the packet rates of the published figures for each link, of
-// 64-byte packets: Linux mlx5e on ConnectX-5 without its multi-packet WQEs and
-// with them. Generation 4 has no published figure; it gets generation 3's rate.
-var pciRates = map[string]float64{"gen2": 36.864e6, "gen3": 56.064e6, "gen4": 56.064e6}
-
-// benchPCI turns what the device counted on its bus into the share of a link
-// that sending takes, towards the device.
-func benchPCI() (out []figure, err error) {
-	for _, variant := range []string{"off", "on", "inline"} {
-		b, err := newTxBench("tx.mpwqe." + variant)
-		if err != nil {
-			return nil, err
-		}
-		load, err := b.pciLoad()
-		if again := b.close(); err == nil {
-			err = again
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range model.PCILinks {
-			name := "pci." + l.Name + "." + variant
-			out = append(out, summarize(name, "% inbound", []float64{l.Percent(load.In, pciRates[l.Name])}),
-				summarize(name+".outbound", "% outbound", []float64{l.Percent(load.Out, pciRates[l.Name])}))
-		}
-		out = append(out, summarize("pci.bytes."+variant, "bytes inbound", []float64{load.In}))
-	}
-	return out, nil
-}
-
-// pciLoad is what a packet puts on the link, in bursts that the device takes one
-// by one.
-func (b *txBench) pciLoad() (model.PCILoad, error) {
-	const rounds = 8
-	before := b.dev.m.PCI()
-	for range rounds {
-		if err := b.load(); err != nil {
-			return model.PCILoad{}, err
-		}
-		for i := 0; i < len(b.frames); i += benchBurst {
-			b.q.send(b.frames[i : i+benchBurst])
-			b.settle()
-			b.q.complete(napiBudget)
-		}
-	}
-	counts := b.dev.m.PCI().Sub(before)
-	load := counts.Load()
-	packets := float64(rounds * len(b.frames))
-	return model.PCILoad{In: load.In / packets, Out: load.Out / packets}, nil
 }

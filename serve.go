@@ -27,6 +27,20 @@ type serveReport struct {
 	Socket string       `json:"socket"`
 	Error  string       `json:"error,omitempty"`
 	Stats  *model.Stats `json:"stats,omitempty"`
+	PCI    *servedPCI   `json:"pci,omitempty"`
+}
+
+// servedPCI is what a device did on its bus: accesses by kind, and the bytes that
+// they put on a link.
+type servedPCI struct {
+	Counts model.PCICounts
+	Load   model.PCILoad
+}
+
+// pciOf looks at a device's bus.
+func pciOf(d *model.Device) *servedPCI {
+	c := d.PCI()
+	return &servedPCI{Counts: c, Load: c.Load(d.PCISettings())}
 }
 
 // reporter writes reports from several goroutines, one whole line each.
@@ -101,7 +115,7 @@ func runServe(ctx context.Context, o options, out io.Writer) (err error) {
 		case <-usr1:
 			for _, s := range all {
 				stats := s.dev.Stats()
-				rep.say(serveReport{Event: "stats", Socket: s.path, Stats: &stats})
+				rep.say(serveReport{Event: "stats", Socket: s.path, Stats: &stats, PCI: pciOf(s.dev)})
 			}
 		case <-done:
 			close(failed)

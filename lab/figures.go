@@ -53,6 +53,7 @@ type perMode struct {
 	// Driver is the part of the instructions that lies in mlx5_core. It is
 	// taken over whole runs, with the generator's start and end.
 	Driver float64 `json:"instructions_mlx5_core"`
+	Bus    busCost `json:"bus"`
 }
 
 // cost is a figure that is taken several times. How often the queue stops for
@@ -108,6 +109,9 @@ func linuxFigures(ctx context.Context, l *lab) error {
 		return err
 	}
 	f.Ratio = round((f.On.Cost.Min - f.Floor.Min) / (f.Off.Cost.Min - f.Floor.Min))
+	if ref, err := readFigures(); err == nil {
+		fmt.Println(f.busTable(ref.Appliance))
+	}
 	if err := f.plausible(); err != nil {
 		return err
 	}
@@ -172,7 +176,7 @@ func (g *guest) measure(s *server, p *profiler, flag string) (perMode, error) {
 		WQEBytes: per(a.SQ.WQEBytes, b.SQ.WQEBytes), RingBytes: per(a.SQ.RingBytes, b.SQ.RingBytes),
 		DataBytes: per(a.SQ.DataBytes, b.SQ.DataBytes), Doorbells: per(a.SQ.Doorbells, b.SQ.Doorbells),
 		CQEs: per(a.SQ.CQEs, b.SQ.CQEs), Interrupts: per(a.Interrupts, b.Interrupts), NOPs: per(a.SQ.NOPs, b.SQ.NOPs), Cost: c,
-		Driver: per(end, ran),
+		Driver: per(end, ran), Bus: a.PCI.since(b.PCI).per(sent),
 	}
 	if n := a.SQ.MPWQEs - b.SQ.MPWQEs; n > 0 {
 		m.PerSession = round(float64(a.SQ.MPWPackets-b.SQ.MPWPackets) / float64(n))
@@ -254,7 +258,7 @@ func (f *figures) plausible() error {
 			bad = append(bad, fmt.Errorf("%s: %g is outside %g..%g", k.name, k.got, k.lo, k.hi))
 		}
 	}
-	return errors.Join(bad...)
+	return errors.Join(append(bad, f.nearPublished())...)
 }
 
 // keep writes what was measured among the logs, and as the reference where that
@@ -301,8 +305,8 @@ func (f *figures) write() error {
 	return os.WriteFile(figureFile, append(b, '\n'), 0o644)
 }
 
-// against compares with the reference: what formats force to 1 %, instructions,
-// which move with the moment of interrupts, to 15 and 20 %.
+// against compares with the reference: what formats and the bus's rules force to
+// 1 %, instructions, which move with the moment of interrupts, to 15 and 20 %.
 func (f *figures) against(ref *figures) error {
 	var bad []string
 	near := func(name string, got, want, part float64) {
@@ -318,6 +322,7 @@ func (f *figures) against(ref *figures) error {
 		near("ring bytes "+k.name, k.got.RingBytes, k.ref.RingBytes, 0.01)
 		near("doorbells "+k.name, k.got.Doorbells, k.ref.Doorbells, 0.01)
 		near("CQEs "+k.name, k.got.CQEs, k.ref.CQEs, 0.01)
+		near("bytes on the bus "+k.name, k.got.Bus.Quiet, k.ref.Bus.Quiet, 0.01)
 		near("instructions "+k.name, k.got.Cost.Min, k.ref.Cost.Min, 0.15)
 		near("instructions of the driver "+k.name, k.got.Driver, k.ref.Driver, 0.20)
 	}

@@ -40,6 +40,7 @@ type ourMode struct {
 	// pages back. Program is all of our own code, with the poll loop and the mode.
 	Driver  float64 `json:"instructions_driver"`
 	Program float64 `json:"instructions_program"`
+	Bus     busCost `json:"bus"`
 }
 
 // sendFiles are where the send path is.
@@ -153,6 +154,7 @@ func (m *meter) executed() (map[uint64]uint64, error) {
 type sent struct {
 	places map[uint64]uint64
 	device counts
+	bus    busCost // of the run
 }
 
 // send runs our binary for n packets.
@@ -186,6 +188,7 @@ func (m *meter) send(n int, flag string) (r sent, err error) {
 	a, b := after[0].SQ, before[0].SQ
 	r.device = counts{SQ: sendCounts{Packets: a.Packets - b.Packets, WQEBytes: a.WQEBytes - b.WQEBytes, RingBytes: a.RingBytes - b.RingBytes,
 		Doorbells: a.Doorbells - b.Doorbells, CQEs: a.CQEs - b.CQEs, MPWQEs: a.MPWQEs - b.MPWQEs, MPWPackets: a.MPWPackets - b.MPWPackets}}
+	r.bus = after[0].PCI.since(before[0].PCI).per(1)
 	if ran.TxPackets != uint64(n) || r.device.SQ.Packets != uint64(n) {
 		return r, fmt.Errorf("of %d packets we say that we sent %d, the device %d", n, ran.TxPackets, r.device.SQ.Packets)
 	}
@@ -206,7 +209,8 @@ func (m *meter) measure(flag string) (o ourMode, err error) {
 	const packets = ourMany - ourFew
 	a, b := many.device.SQ, few.device.SQ
 	per := func(a, b uint64) float64 { return round(float64(int64(a-b)) / packets) }
-	o = ourMode{WQEBytes: per(a.WQEBytes, b.WQEBytes), RingBytes: per(a.RingBytes, b.RingBytes), Doorbells: per(a.Doorbells, b.Doorbells), CQEs: per(a.CQEs, b.CQEs)}
+	o = ourMode{WQEBytes: per(a.WQEBytes, b.WQEBytes), RingBytes: per(a.RingBytes, b.RingBytes), Doorbells: per(a.Doorbells, b.Doorbells), CQEs: per(a.CQEs, b.CQEs),
+		Bus: many.bus.less(few.bus, packets)}
 	if n := a.MPWQEs - b.MPWQEs; n > 0 {
 		o.PerSession = round(float64(a.MPWPackets-b.MPWPackets) / float64(n))
 	}
@@ -311,6 +315,7 @@ func (f *ourFigures) against(ref *figures) error {
 		}{
 			{"WQE bytes", k.got.WQEBytes, k.ref.WQEBytes, 0.01}, {"ring bytes", k.got.RingBytes, k.ref.RingBytes, 0.01},
 			{"doorbells", k.got.Doorbells, k.ref.Doorbells, 0.01}, {"CQEs", k.got.CQEs, k.ref.CQEs, 0.01},
+			{"bytes on the bus", k.got.Bus.In, k.ref.Bus.In, 0.01},
 			{"instructions", k.got.Driver, k.ref.Driver, 0.1}, {"instructions of all our code", k.got.Program, k.ref.Program, 0.1},
 		} {
 			if v.got > v.want*(1+v.part) {

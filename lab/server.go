@@ -21,10 +21,11 @@ import (
 
 // report is one line of the device process.
 type report struct {
-	Event  string `json:"event"` // serving, attached, stats, detached
-	Socket string `json:"socket"`
-	Error  string `json:"error"`
-	Stats  counts `json:"stats"`
+	Event  string    `json:"event"` // serving, attached, stats, detached
+	Socket string    `json:"socket"`
+	Error  string    `json:"error"`
+	Stats  counts    `json:"stats"`
+	PCI    busCounts `json:"pci"`
 }
 
 // counts is what the lab compares of a device's own counters.
@@ -48,6 +49,8 @@ type counts struct {
 	TxFrames     uint64
 	WireDropped  uint64
 	SQ           sendCounts
+
+	PCI busCounts `json:"-"` // beside the others in a report
 }
 
 type sendCounts struct {
@@ -147,7 +150,7 @@ func (s *server) stats() ([]counts, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = r.Stats
+		out[i], out[i].PCI = r.Stats, r.PCI
 	}
 	return out, nil
 }

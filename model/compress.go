@@ -130,7 +130,7 @@ func (d *Device) flushSession(c *cq) {
 		for i, m := range s.minis[k*miniPerArray : min(n, (k+1)*miniPerArray)] {
 			copy(slot[i*miniBytes:], m[:])
 		}
-		d.work.pci.count(PCICQEWrite, cqeSize)
+		d.work.pci.count(PCICQEWrite, 0, cqeSize)
 	}
 	e := &s.title
 	putBE32(e[:], cqeByteCnt, n)

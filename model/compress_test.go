@@ -111,11 +111,11 @@ func TestCompression(t *testing.T) {
 				sameCompletions(t, format, long.c.expand(t, striding), short.c.expand(t, striding))
 				require.Zero(t, short.c.session.n, "nothing waits for the next turn")
 			}
-			limit := long.r.d.work.pci[PCICQEWrite].Ops / 2
+			limit := long.r.d.work.pci.counts[PCICQEWrite].Ops / 2
 			if striding {
 				limit = limit * 3 / 2 // sessions end with the WQE, of 16 strides here
 			}
-			require.Less(t, short.r.d.work.pci[PCICQEWrite].Ops, limit)
+			require.Less(t, short.r.d.work.pci.counts[PCICQEWrite].Ops, limit)
 			require.Equal(t, long.r.d.stats.RxDelivered, short.r.d.stats.RxDelivered)
 			require.False(t, short.c.failed)
 		}

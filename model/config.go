@@ -71,7 +71,7 @@ func (d *Device) powerOnConfig() {
 	c[cfgExpress], c[cfgExpress+1] = 0x10, cfgMSIX
 	le.PutUint16(c[cfgExpress+2:], 0x0002)     // endpoint, version 2
 	le.PutUint32(c[cfgExpress+4:], 0x10008fe2) // FLR, 512-byte payload, extended tags
-	le.PutUint16(c[cfgDeviceControl:], 0x2910) // 512-byte reads, 256-byte payload
+	le.PutUint16(c[cfgDeviceControl:], 0x2910) // 512-byte reads, 128-byte payload until the host allows more
 	link := uint32(d.prof.pcieGen) | 16<<4     // this speed, x16
 	le.PutUint32(c[cfgExpress+12:], link)
 	le.PutUint16(c[cfgExpress+18:], uint16(link)|1<<12)

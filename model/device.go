@@ -110,6 +110,10 @@ func New(cfg Config) (*Device, error) {
 	if len(cfg.MAC) != 6 {
 		return nil, fmt.Errorf("%d bytes of permanent address: give 6", len(cfg.MAC))
 	}
+	cfg.PCI = cfg.PCI.Filled()
+	if err := cfg.PCI.check(); err != nil {
+		return nil, err
+	}
 	d := &Device{cfg: cfg, prof: prof, barFD: -1, irq: make([]func(), vectorCount)}
 	if cfg.Script != nil {
 		d.script = *cfg.Script
@@ -126,6 +130,7 @@ func New(cfg Config) (*Device, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("%d MiB for BAR0: %w", barSize>>20, err)
 	}
+	d.work.pci.set = cfg.PCI
 	d.powerOnConfig()
 	d.port.cable = true
 	d.reset(time.Now())

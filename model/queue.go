@@ -106,7 +106,7 @@ type scratch struct {
 	stamped time.Time // what ticks and utc were computed for
 	ticks   uint64
 	utc     uint64
-	pci     PCICounts
+	pci     pciMeter
 	timed   []*cq // CQs whose event waits for moderation
 	open    []*cq // CQs with an open compression session
 	wqe     [wqeMax]byte
@@ -155,8 +155,13 @@ func (d *Device) ringSlot(r *ring, i uint32) []byte {
 	return d.entry(r, i)
 }
 
+// place is how far entry i (modulo the size) lies behind the ring's first page.
+func (r *ring) place(i uint32) uint64 {
+	return r.offset&^63 + uint64(i&(1<<r.logSize-1))<<r.stride
+}
+
 func (d *Device) entry(r *ring, i uint32) []byte {
-	off := r.offset&^63 + uint64(i&(1<<r.logSize-1))<<r.stride
+	off := r.place(i)
 	lo, hi := off&(chunkSize-1), off&(chunkSize-1)+1<<r.stride
 	if c := off >> chunkBits; c < uint64(len(r.host)) && hi <= uint64(len(r.host[c])) {
 		return r.host[c][lo:hi:hi]
@@ -197,10 +202,10 @@ func (d *Device) postEQE(e *eq, typ, sub uint8, data []byte) {
 	publish(slot, &b)
 	e.pi++
 	d.stats.EQEs++
-	d.work.pci.count(PCIEQEWrite, eqeSize)
+	d.work.pci.count(PCIEQEWrite, 0, eqeSize)
 	if e.armed {
 		e.armed = false
-		d.work.pci.count(PCIInterrupt, 4)
+		d.work.pci.count(PCIInterrupt, 0, 4)
 		d.interrupt(e.vector)
 	}
 }
@@ -233,7 +238,7 @@ func (d *Device) badDoorbell(format string, a ...any) {
 // doorbellEQ executes a write to an EQ register: consumer index and, if arm,
 // the wish for one interrupt.
 func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
-	d.work.pci.count(PCIDoorbell, 4)
+	d.work.pci.count(PCIArm, 0, 4)
 	e := d.eqs.get(n)
 	if e == nil {
 		d.badDoorbell("EQ %#x is not there", n)
@@ -251,7 +256,7 @@ func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
 	d.stats.EQArms++
 	e.armed = behind == 0
 	if !e.armed {
-		d.work.pci.count(PCIInterrupt, 4)
+		d.work.pci.count(PCIInterrupt, 0, 4)
 		d.interrupt(e.vector)
 	}
 }
@@ -259,7 +264,7 @@ func (d *Device) doorbellEQ(n uint32, ci uint32, arm bool) {
 // doorbellCQ executes a write to the CQ register: hi is the arm word (sequence
 // number, kind and consumer index), lo the CQ number.
 func (d *Device) doorbellCQ(hi, lo uint32) {
-	d.work.pci.count(PCIDoorbell, 8)
+	d.work.pci.count(PCIArm, 0, 8)
 	c := d.cqs.get(lo & ci24)
 	if c == nil {
 		d.badDoorbell("CQ %#x is not there", lo&ci24)
@@ -410,7 +415,7 @@ func (d *Device) storeCQE(c *cq, i uint32, e *[cqeSize]byte) bool {
 		slot = slot[cqeSize : 2*cqeSize]
 	}
 	publish(slot, e)
-	d.work.pci.count(PCICQEWrite, cqeSize)
+	d.work.pci.count(PCICQEWrite, 0, cqeSize)
 	return true
 }
 

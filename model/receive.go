@@ -49,6 +49,9 @@ type rqRun struct {
 	rec  recordCache
 	head uint32 // linked list: WQE that is consumed next
 	ci   uint32 // RMP: WQEs consumed
+	// known is the producer as the device last had to read it, fetched the WQE up
+	// to which reads of the ring have been counted.
+	known, fetched uint32
 }
 
 // scatterSeg is one posted buffer.
@@ -390,7 +393,6 @@ func (d *Device) deliver(x *rxDest, f []byte) deliverResult {
 		return deliverNoBuffer
 	}
 	w, _ := d.recvWQ(q)
-	d.work.pci.count(PCIRecordRead, 4)
 	fillRxCQE(&e, &d.work.pkt, x)
 	putBE32(e[:], cqeSRQN, q.userIndex&ci24)
 	putBE64(e[:], cqeTimestamp, d.stamp(q.tsFormat))
@@ -456,13 +458,34 @@ func (d *Device) scatter(pd uint32, list []scatterSeg, f []byte, skip uint64) fa
 		if n == 0 {
 			break
 		}
-		d.work.pci.count(PCIDataWrite, int(n))
+		d.work.pci.count(PCIDataWrite, s.addr+skip, int(n))
 		if !d.writeKey(pd, s.key, s.addr+skip, f[:n]) {
 			return failRxProt
 		}
 		f, skip = f[n:], 0
 	}
 	return failNone
+}
+
+// countPosted counts what has to be read for the WQE that is consumed next: the
+// record when the device knows of no WQE any more, and WQEs as many at once as are
+// posted. Those of a linked list tell where the next one is and come one by one.
+func (d *Device) countPosted(q *rq, w *recvWQ) {
+	m, at, left := &d.work.pci, *w.ci, q.pi-*w.ci
+	// The device may have known less than the host has posted by now, never more.
+	if w.run.known-at-1 >= left {
+		w.run.known = q.pi
+		m.count(PCIRecordRead, w.dbr, 4)
+	}
+	if q.linked() {
+		m.count(PCIRxWQEFetch, w.ring.place(w.run.head), 1<<w.ring.stride)
+		return
+	}
+	if w.run.fetched-at-1 >= left {
+		n := m.fetch(w.ring, at, w.run.known-at)
+		m.count(PCIRxWQEFetch, w.ring.place(at), int(n)<<w.ring.stride)
+		w.run.fetched = at + n
+	}
 }
 
 // deliverWhole uses one WQE for the frame.
@@ -473,7 +496,7 @@ func (d *Device) deliverWhole(q *rq, w *recvWQ, c *cq, e *[cqeSize]byte, f []byt
 		d.breakRQ(q)
 		return deliverBadBuffer
 	}
-	d.work.pci.count(PCIRxWQEFetch, len(b))
+	d.countPosted(q, w)
 	var skip uint64
 	if q.shift {
 		skip = 2
@@ -502,7 +525,7 @@ func (d *Device) deliverStrides(q *rq, w *recvWQ, c *cq, e *[cqeSize]byte, f []b
 		return deliverBadBuffer
 	}
 	if q.stride == 0 {
-		d.work.pci.count(PCIRxWQEFetch, len(b))
+		d.countPosted(q, w)
 	}
 	skip := uint64(q.stride) << q.logStride
 	if q.shift {
@@ -607,7 +630,7 @@ func (d *Device) breakRQ(q *rq) {
 func (d *Device) resetRQ(q *rq) {
 	q.ci, q.pi, q.stride = 0, 0, 0
 	q.starved = false
-	q.run.head = 0
+	q.run.head, q.run.known, q.run.fetched = 0, 0, 0
 }
 
 // fillRxCQE sets what a completion says about the packet.

@@ -120,7 +120,7 @@ type sendWQE struct {
 // is in the record.
 func (d *Device) doorbellSQ(first8 uint64) {
 	d.stats.Doorbells++
-	d.work.pci.count(PCIDoorbell, 8)
+	d.work.pci.count(PCIDoorbell, 0, 8)
 	n := uint32(first8) >> qpnShift
 	if d.script.MissDoorbell != nil && d.script.MissDoorbell(n) {
 		return
@@ -155,7 +155,7 @@ func (d *Device) runSQ(q *sq, budget int) bool {
 		d.breakSQ(q, eventWQCatas)
 		return true
 	}
-	d.work.pci.count(PCIRecordRead, 4)
+	d.work.pci.count(PCIRecordRead, q.dbr, 4)
 	d.work.now = time.Now()
 	d.work.sum = SQStats{}
 	for n := 0; n < budget && q.ci != q.pi; n++ {
@@ -222,19 +222,18 @@ func (d *Device) perform(q *sq, w *sendWQE) failure {
 	return failOpcode
 }
 
-// fetchBlocks is how many blocks one read of a send ring brings: as many as the
-// host has posted, up to a read request.
-const fetchBlocks = pciRequest / wqebbBytes
-
-// countFetch counts the reads that bring the ring up to block end.
+// countFetch counts the reads that bring the ring up to block end. From a doorbell
+// and its record the device knows how many blocks are posted, but not where WQEs
+// begin among them: it reads whole blocks, NOPs included, as many at once as it
+// may.
 func (d *Device) countFetch(q *sq, end uint32) {
 	at := &q.run.fetched
 	if int32(*at-q.ci) < 0 || *at-q.ci > 1<<q.ring.logSize {
 		*at = q.ci
 	}
 	for int32(end-*at) > 0 {
-		n := min(q.pi-*at, fetchBlocks)
-		d.work.pci.count(PCIWQEFetch, int(n)*wqebbBytes)
+		n := d.work.pci.fetch(&q.ring, *at, q.pi-*at)
+		d.work.pci.count(PCIWQEFetch, q.ring.place(*at), int(n)*wqebbBytes)
 		*at += n
 	}
 }
@@ -413,8 +412,9 @@ func (d *Device) appendSegment(q *sq, w *sendWQE, off, limit int) (next int, fai
 	s := &d.work.sum
 	s.DataReads++
 	s.DataBytes += uint64(n)
-	d.work.pci.count(PCIDataRead, n)
-	if !d.readKey(q.pd, be32(w.b, off+dsegKey), be64(w.b, off+dsegAddr), d.work.frame[have:have+n]) {
+	from := be64(w.b, off+dsegAddr)
+	d.work.pci.count(PCIDataRead, from, n)
+	if !d.readKey(q.pd, be32(w.b, off+dsegKey), from, d.work.frame[have:have+n]) {
 		return off, failProtection
 	}
 	return off + dsBytes, failNone

@@ -209,8 +209,9 @@ func (d *Device) umrList(q *sq, w *sendWQE, flags uint8, n int) ([]byte, failure
 		return nil, failUMRSize
 	}
 	list := make([]byte, n)
-	d.work.pci.count(PCIDataRead, n)
-	if !d.readKey(q.pd, be32(w.b, umrInline+dsegKey), be64(w.b, umrInline+dsegAddr), list) {
+	from := be64(w.b, umrInline+dsegAddr)
+	d.work.pci.count(PCIDataRead, from, n)
+	if !d.readKey(q.pd, be32(w.b, umrInline+dsegKey), from, list) {
 		return nil, failProtection
 	}
 	return list, failNone
