@@ -24,6 +24,13 @@ type device interface {
 	// enableVectors binds vectors 0..n-1 to eventfds and returns these. They are
 	// non-blocking and belong to the device.
 	enableVectors(n int) ([]int, error)
+	// combining is how many more pages of 4096 bytes of BAR0 can be made to combine
+	// stores: to gather those that follow each other into one write on the bus.
+	// Where that is none, the error says why.
+	combining() (pages int, err error)
+	// combine makes page n of BAR0 one of these, until the function that it returns
+	// is called. Only what may leave late, before a fence, belongs there.
+	combine(n int) (restore func() error, err error)
 	// setBusMaster allows or forbids DMA. Forbidding it is the first step of
 	// every close: memory is freed only after.
 	setBusMaster(on bool) error

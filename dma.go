@@ -554,6 +554,15 @@ func regWrite64(bar []byte, off int, v uint64) {
 	*(*uint64)(unsafe.Pointer(&bar[off : off+8][0])) = bits.ReverseBytes64(v)
 }
 
+// regWriteLine writes 64 bytes, ascending, to a register whose page combines stores,
+// and has them leave before anything that follows.
+//
+//go:noinline
+func regWriteLine(bar []byte, off int, from *uint64) {
+	storeBarrier()
+	storeLine(&bar[off : off+64][0], from)
+}
+
 // be16, be32 and be64 read big-endian fields of memory that is already ours.
 func be16(b []byte, off int) uint16 { return binary.BigEndian.Uint16(b[off:]) }
 func be32(b []byte, off int) uint32 { return binary.BigEndian.Uint32(b[off:]) }

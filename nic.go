@@ -368,6 +368,12 @@ func (n *nic) choose(o openOptions) error {
 	if n.params, err = chooseParams(n.caps, w, o.cpus, n.dev.vectors(), mtu); err != nil {
 		return err
 	}
+	if w.blueflame {
+		pages, why := n.dev.combining()
+		if n.params.flame, err = chooseBlueFlame(n.caps, pages, n.params.channels(), why); err != nil {
+			return err
+		}
+	}
 	n.params.flags = flags
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
@@ -686,8 +692,10 @@ func (n *nic) newICO(c *channel) (err error) {
 
 // newTX makes channel c's own send queue.
 func (n *nic) newTX(c *channel) (err error) {
-	c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE)
-	return err
+	if c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE); err != nil || n.params.flame == 0 {
+		return err
+	}
+	return c.tx.light(n.dev, n.params.flame, &n.undo)
 }
 
 // newXSK makes channel c's queues for a socket. Nobody is attached and nothing is
@@ -738,7 +746,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: mpw,
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, uarPage: page, lkey: n.lkey, minInline: p.minInline, mpw: mpw,
 		frame: p.frame, maxLSO: n.caps.maxLSO}, &n.undo)
 	if err != nil {
 		return nil, err

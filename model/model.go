@@ -147,8 +147,9 @@ type table[T any] struct {
 
 // uar is one allocated page of doorbell registers.
 type uar struct {
-	n    uint32 // page index in BAR0
-	refs int    // queues that ring here
+	n    uint32           // page index in BAR0
+	refs int              // queues that ring here
+	rung [bfRegisters]int // the buffer of each register that a trapped store went to last
 }
 
 type pd struct {
@@ -451,6 +452,8 @@ type Stats struct {
 	Overruns     uint64 // CQ and EQ overruns
 	Interrupts   uint64
 	Doorbells    uint64 // SQ doorbell register writes seen
+	TornFlames   uint64 // BlueFlame in BAR0 as memory that was not, or not yet, what the ring has
+	TornFlame    string // what the first of them was
 	CQArms       uint64
 	EQArms       uint64
 	CQEs         uint64
@@ -480,6 +483,7 @@ type SQStats struct {
 	Inline     uint64 // bytes taken from the WQE
 	Metadata   uint64 // for flow tables, the words of all frames added up
 	Doorbells  uint64
+	Flames     uint64 // WQEs that came with their doorbell
 	CQEs       uint64
 	Errors     uint64
 }
