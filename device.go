@@ -13,7 +13,8 @@ import "errors"
 type device interface {
 	// name says which function this is, in the user's words: 0000:03:00.0.
 	name() string
-	// bar0 is the register window, mapped shared and uncached. Words in it are
+	// bar0 is the register window, mapped shared and uncached but for pages that
+	// combine was called for. Words in it are
 	// big endian and go through the reg functions of dma.go only.
 	bar0() []byte
 	// readConfig reads len(p) bytes of configuration space at off.

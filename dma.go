@@ -12,7 +12,8 @@ package main
 //   - a device register: one plain store of 4 or 8 bytes (regWrite32,
 //     regWrite64), in a function that is never inlined, so that the compiler
 //     can neither drop nor merge it. Never an atomic: a locked access to PCIe
-//     is a read-modify-write.
+//     is a read-modify-write. Where a page combines stores, regWriteLine writes 64
+//     bytes that the device may see as one.
 
 import (
 	"encoding/binary"

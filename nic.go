@@ -49,7 +49,8 @@ package main
 //
 // What a doorbell promises: the record is in memory the device reads and is the
 // truth; the register is only a hint to look at it. All that a WQE says is in
-// memory before the record is, and the record before the register.
+// memory before the record is, and the record before the register. A lone WQE may
+// come with the register's store (blueflame.go); that too only says it again.
 //
 // Boot order: firmware ready, ENABLE_HCA, ISSI, boot pages, capabilities, init
 // pages, INIT_HCA, event queues, protection domain and key, port, channels,

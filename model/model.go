@@ -11,7 +11,7 @@
 //
 // This file owns the objects and their life. Reading order: model.go, device.go
 // (BAR0, turns), command.go and the cmd_*.go files (firmware), steer.go (flow
-// tables), queue.go (rings, CQs, EQs), send.go, receive.go, wire*.go.
+// tables), queue.go (rings, CQs, EQs), blueflame.go, send.go, receive.go, wire*.go.
 package model
 
 import (
