@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -475,4 +477,25 @@ func blockBytes(w *wqeBlock) (b []byte) {
 		b = native.AppendUint64(native.AppendUint64(b, s.a), s.b)
 	}
 	return b
+}
+
+// A device that is slow to answer the trial is not taken for one that gets no work
+// request in one piece.
+func TestBlueFlameTrialAnsweredLate(t *testing.T) {
+	r := newSendRig(t, rigConfig{})
+	r.settle()
+	var late sync.WaitGroup
+	late.Go(func() {
+		time.Sleep(10 * flameWait)
+		r.dev.resume()
+	})
+	require.NoError(t, r.q.light(r.dev, 256, &r.nic.undo))
+	late.Wait()
+	r.dev.pause()
+	require.LessOrEqual(t, r.q.pi, uint32(2), "one trial is enough")
+	require.NotZero(t, r.flames())
+	require.Equal(t, 1, r.q.send(r.place(txOffload{}, numberedFrame(60, 1))))
+	r.requireHome()
+	require.Len(t, r.wire.ends, 1)
+	r.requireHealthy()
 }

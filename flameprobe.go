@@ -4,10 +4,10 @@ package main
 // stores, and then it is tried whether the device gets them in one piece. What is
 // written how is in blueflame.go.
 //
-// The trial: work requests that do nothing, asking for a completion only in the
-// copy that goes to the register. A completion tells that the copy was used. Those
-// whose copy came apart, or met a device that had read the ring already, leave no
-// trace; so there are several, and one more at the end that completes in any case.
+// The trial: a work request that does nothing and asks for a completion only in the
+// copy that goes to the register. A completion tells that the copy was used. One
+// whose copy came apart, or met a device that had read the ring already, leaves no
+// trace; so another follows that completes in any case, and there are several tries.
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 const (
 	flameTrials = 32
 	flameWait   = 2 * time.Millisecond // for a trial; a device answers in microseconds
-	flameEnd    = 2 * time.Second      // for the last one
+	flameEnd    = 2 * time.Second      // for what completes in any case
 )
 
 var errNoFlame = wishf("-blueflame: stores to the doorbell page do not combine: the device got none of %d work requests in one piece. "+
@@ -33,50 +33,58 @@ func (q *sendQueue) light(dev device, buffer int, u *undo) error {
 	}
 	u.add("combined stores", restore)
 	q.flame = newFlame(q.uar, buffer)
-	works := false
-	for range min(flameTrials, int(q.mask)) {
-		if works, err = q.tryFlame(ctrlCQE, 0, flameWait); works || err != nil {
-			break
+	for range flameTrials {
+		if works, err := q.tryFlame(); works || err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return err
-	}
-	switch done, err := q.tryFlame(ctrlCQE, ctrlCQE, flameEnd); {
-	case err != nil:
-		return err
-	case !done:
-		return errors.New("BlueFlame: the send queue does not complete its first work request")
-	case !works:
-		return errNoFlame
-	}
-	return nil
+	return errNoFlame
 }
 
-// tryFlame posts a WQE that does nothing, with these flags in the copy and in the
-// ring, and reports whether it is completed by then.
-func (q *sendQueue) tryFlame(copied, ring uint8, wait time.Duration) (bool, error) {
-	at := uint16(q.pi)
-	w := &q.wqes[q.pi&q.mask]
-	*w = wqeBlock{ctrlSeg(wqeNOP, at, q.n, 1, ring)}
-	out := wqeBlock{ctrlSeg(wqeNOP, at, q.n, 1, copied)}
+// tryFlame reports whether the device used the copy of a WQE.
+func (q *sendQueue) tryFlame() (works bool, err error) {
+	q.postTrial(0)
+	if _, works, err = q.flameAnswer(flameWait); works || err != nil {
+		q.ci = q.pi
+		return works, err
+	}
+	for last := q.postTrial(ctrlCQE); ; works = true { // what comes before it is late
+		switch at, ok, err := q.flameAnswer(flameEnd); {
+		case err != nil:
+			return false, err
+		case !ok:
+			return false, errors.New("BlueFlame: the send queue does not complete its first work request")
+		case at == last:
+			q.ci = q.pi
+			return works, nil
+		}
+	}
+}
+
+// postTrial posts a WQE that does nothing: its copy asks for a completion, what
+// stands in the ring does if flags say so. It returns the WQE's counter.
+func (q *sendQueue) postTrial(flags uint8) (at uint16) {
+	at = uint16(q.pi)
+	q.wqes[q.pi&q.mask] = wqeBlock{ctrlSeg(wqeNOP, at, q.n, 1, flags)}
+	out := wqeBlock{ctrlSeg(wqeNOP, at, q.n, 1, ctrlCQE)}
 	q.pi++
 	q.rec.store(recordSQ, q.pi&0xffff)
 	q.flame.ring(&out, q.pi)
+	return at
+}
+
+// flameAnswer waits for a completion and returns its WQE's counter.
+func (q *sendQueue) flameAnswer(wait time.Duration) (at uint16, ok bool, err error) {
 	for end := time.Now().Add(wait); ; time.Sleep(10 * time.Microsecond) {
-		if e, tail := q.cq.peek(q.cq.ci); e != nil {
+		e, tail := q.cq.peek(q.cq.ci)
+		switch {
+		case e != nil && tailOpcode(tail) != cqeReq:
+			return 0, false, fmt.Errorf("BlueFlame: %w", decodeError(e, tail))
+		case e != nil:
 			q.cq.consumed(q.cq.ci + 1)
-			if tailOpcode(tail) != cqeReq {
-				return false, fmt.Errorf("BlueFlame: %w", decodeError(e, tail))
-			}
-			if tailCounter(tail) == at {
-				q.ci = q.pi
-				return true, nil
-			}
-			continue // of an earlier one, later than it was waited for
-		}
-		if time.Now().After(end) {
-			return false, nil
+			return tailCounter(tail), true, nil
+		case time.Now().After(end):
+			return 0, false, nil
 		}
 	}
 }
