@@ -84,6 +84,9 @@ func printFigure(out io.Writer, f figure, asJSON bool) error {
 	if f.Against != "" {
 		text += fmt.Sprintf("  %.2f of %s", f.Ratio, f.Against)
 	}
+	if f.Disturbed > 0 {
+		text += fmt.Sprintf("  %d disturbed, %.3f with them", f.Disturbed, f.All)
+	}
 	_, err := fmt.Fprintln(out, text)
 	return err
 }

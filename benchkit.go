@@ -7,7 +7,8 @@ package main
 // of 32 packets of 60 bytes; the device works in the same thread between
 // sections, outside the clock. Rings are warm and the doorbell is a store to
 // cached memory, so no figure says anything about PCIe or DDIO. A figure is the
-// median of several repetitions; those that are compared are measured in turn.
+// median of several repetitions (benchquiet.go says which count); those that are
+// compared are measured in turn.
 
 import (
 	"context"
@@ -20,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"mlx5d/model"
 )
@@ -34,6 +36,9 @@ type figure struct {
 	Max     float64 `json:"max"`
 	Against string  `json:"against,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
+	// Repetitions that are left out, and the median with them.
+	Disturbed int     `json:"disturbed,omitempty"`
+	All       float64 `json:"all,omitempty"`
 }
 
 // benchRuns is how often each figure is measured.
@@ -53,30 +58,63 @@ func summarize(name, unit string, values []float64) figure {
 	return figure{Name: name, Value: v[len(v)/2], Unit: unit, Runs: len(v), Min: v[0], Max: v[len(v)-1]}
 }
 
+// figure is the median of what counts.
+func (t timing) figure(name, unit string) figure {
+	f := summarize(name, unit, t.values)
+	f.Disturbed = len(t.all) - len(t.values)
+	if f.Disturbed > 0 {
+		f.All = summarize(name, unit, t.all).Value
+	}
+	return f
+}
+
 // sectioned is a benchmark that repeats a section and knows its time a packet.
 type sectioned interface {
 	measure(sections int) (float64, error)
 }
 
+// medianSection times so many sections, with what prepare does before each outside
+// the clock, and returns nanoseconds a packet in the median: sections that something
+// else on the machine interrupted do not count.
+func medianSection(sections int, prepare func() error, section func()) (float64, error) {
+	spent := make([]time.Duration, sections)
+	for i := range spent {
+		if err := prepare(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		section()
+		spent[i] = time.Since(start)
+	}
+	slices.Sort(spent)
+	return float64(spent[sections/2].Nanoseconds()) / (benchBurst * benchBursts), nil
+}
+
 // inTurn measures benchmarks one after the other, again and again, so that what
 // else the machine does meets all of them: nanoseconds a packet by benchmark, and
 // the allocations of all.
-func inTurn[B sectioned](names []string, benches []B) (ns [][]float64, allocs []float64, err error) {
-	ns = make([][]float64, len(benches))
-	for run := range benchRuns + 1 {
+func inTurn[B sectioned](names []string, benches []B) (ns []timing, allocs []float64, err error) {
+	place := newQuietPlace()
+	defer place.leave()
+	all := make([][]repetition, len(benches))
+	for run, start := 0, time.Now(); run <= benchRuns || !place.enough(all) && time.Since(start) < quietWait; run++ {
+		place.move()
 		for i, b := range benches {
 			var m0, m1 runtime.MemStats
 			runtime.ReadMemStats(&m0)
-			v, err := b.measure(benchSections)
+			r, err := place.repeat(func() (float64, error) { return b.measure(benchSections) })
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s: %w", names[i], err)
 			}
 			runtime.ReadMemStats(&m1)
 			if run > 0 { // the first warms up
-				ns[i] = append(ns[i], v)
+				all[i] = append(all[i], r)
 				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
 			}
 		}
+	}
+	for _, of := range all {
+		ns = append(ns, place.choose(of))
 	}
 	return ns, allocs, nil
 }
@@ -134,6 +172,12 @@ func (r *benchRig) close() error { return r.u.run() }
 func (r *benchRig) settle() {
 	for r.dev.m.Step() {
 	}
+}
+
+// refill is settle as medianSection wants it.
+func (r *benchRig) refill() error {
+	r.settle()
+	return nil
 }
 
 // benchChild is set in a process that only repeats one section for a tool that

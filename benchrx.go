@@ -11,9 +11,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 )
 
 // rxBench receives on the rig's channel.
@@ -68,8 +66,7 @@ func (b *rxBench) section() (packets int) {
 	return packets
 }
 
-// measure returns nanoseconds a packet in the median of so many sections: those
-// that something else on the machine interrupted do not count.
+// measure returns nanoseconds a packet in the median of so many sections.
 func (b *rxBench) measure(sections int) (float64, error) {
 	for range 4 { // every buffer was used once, and the ring is full
 		b.settle()
@@ -78,12 +75,9 @@ func (b *rxBench) measure(sections int) (float64, error) {
 	b.settle()
 	b.c.publish()
 	before, _ := b.c.load()
-	spent := make([]time.Duration, sections)
-	for i := range spent {
-		start := time.Now()
-		b.section()
-		spent[i] = time.Since(start)
-		b.settle()
+	ns, err := medianSection(sections, b.refill, func() { b.section() })
+	if err != nil {
+		return 0, err
 	}
 	b.c.publish()
 	s := &b.c.rxStats
@@ -95,8 +89,7 @@ func (b *rxBench) measure(sections int) (float64, error) {
 	if lost := s.wqeErr.get() + s.oversize.get(); lost != 0 || b.dev.m.Stats().DMAFaults != 0 {
 		return 0, fmt.Errorf("%d packets lost to errors", lost)
 	}
-	slices.Sort(spent)
-	return float64(spent[sections/2].Nanoseconds()) / (benchBurst * benchBursts), nil
+	return ns, nil
 }
 
 // benchRX measures the receive path.
@@ -115,7 +108,7 @@ func benchRX() (out []figure, err error) {
 		return nil, err
 	}
 	for i, name := range names {
-		out = append(out, summarize(name, "ns/packet", ns[i]))
+		out = append(out, ns[i].figure(name, "ns/packet"))
 	}
 	s := &benches[0].c.rxStats
 	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}),

@@ -6,7 +6,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"mlx5d/model"
@@ -82,18 +81,12 @@ func (b *txBench) drain() {
 	}
 }
 
-// measure returns nanoseconds a packet over so many sections.
+// measure returns nanoseconds a packet in the median of so many sections.
 func (b *txBench) measure(sections int) (float64, error) {
 	before := b.q.stats.packets.get()
-	spent := time.Duration(0)
-	for range sections {
-		if err := b.load(); err != nil {
-			return 0, err
-		}
-		start := time.Now()
-		b.section()
-		spent += time.Since(start)
-		b.settle()
+	ns, err := medianSection(sections, func() error { b.settle(); return b.load() }, b.section)
+	if err != nil {
+		return 0, err
 	}
 	b.drain()
 	b.q.publish()
@@ -101,7 +94,7 @@ func (b *txBench) measure(sections int) (float64, error) {
 	if got := b.q.stats.packets.get() - before; got != packets {
 		return 0, fmt.Errorf("%d packets posted, %d counted", packets, got)
 	}
-	return float64(spent.Nanoseconds()) / float64(packets), nil
+	return ns, nil
 }
 
 // benchTX measures the send path in its variants, in turn.
@@ -116,25 +109,12 @@ func benchTX() ([]figure, error) {
 		defer b.close()
 		rigs = append(rigs, b)
 	}
-	ns := make([][]float64, len(rigs))
-	var allocs []float64
-	for run := range benchRuns + 1 {
-		for i, b := range rigs {
-			var m0, m1 runtime.MemStats
-			runtime.ReadMemStats(&m0)
-			v, err := b.measure(benchSections)
-			if err != nil {
-				return nil, err
-			}
-			runtime.ReadMemStats(&m1)
-			if run > 0 { // the first warms up
-				ns[i] = append(ns[i], v)
-				allocs = append(allocs, float64(m1.Mallocs-m0.Mallocs)/benchPackets)
-			}
-		}
+	ns, allocs, err := inTurn(names, rigs)
+	if err != nil {
+		return nil, err
 	}
-	off := summarize(names[1], "ns/packet", ns[1])
-	out := []figure{summarize(names[0], "ns/packet", ns[0]).against(off), off, summarize(names[2], "ns/packet", ns[2]).against(off),
+	off := ns[1].figure(names[1], "ns/packet")
+	out := []figure{ns[0].figure(names[0], "ns/packet").against(off), off, ns[2].figure(names[2], "ns/packet").against(off),
 		summarize("tx.allocs", "allocs/packet", allocs)}
 	out = append(out, wireFigures(rigs[0], rigs[1])...)
 	e2e, err := endToEnd(out[0])

@@ -87,7 +87,7 @@ func benchXDP() (out []figure, err error) {
 		return nil, err
 	}
 	for i, name := range names {
-		out = append(out, summarize(name, "ns/packet", ns[i]))
+		out = append(out, ns[i].figure(name, "ns/packet"))
 	}
 	out = append(out, summarize("xdp.allocs", "allocs/packet", allocs))
 	counted, err := instructionFigures(names...)

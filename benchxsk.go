@@ -22,6 +22,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // xskBench is a socket on the rig's channel.
@@ -74,8 +76,7 @@ func (b *xskBench) section() {
 	}
 }
 
-// measure returns nanoseconds a packet in the median of so many sections: those
-// that something else on the machine interrupted do not count.
+// measure returns nanoseconds a packet in the median of so many sections.
 func (b *xskBench) measure(sections int) (float64, error) {
 	for range 16 { // every frame was used once, and the rings are full
 		b.settle()
@@ -84,12 +85,9 @@ func (b *xskBench) measure(sections int) (float64, error) {
 	b.settle()
 	b.c.publish()
 	before := b.packets()
-	spent := make([]time.Duration, sections)
-	for i := range spent {
-		start := time.Now()
-		b.section()
-		spent[i] = time.Since(start)
-		b.settle()
+	ns, err := medianSection(sections, b.refill, b.section)
+	if err != nil {
+		return 0, err
 	}
 	b.c.publish()
 	if got, want := b.packets()-before, uint64(sections*benchBurst*benchBursts); got != want {
@@ -99,8 +97,7 @@ func (b *xskBench) measure(sections int) (float64, error) {
 	if lost := s.wqeErr.get() + s.oversize.get() + s.ringFull.get() + s.badDescs.get() + s.badFill.get() + b.c.xsk.tx.stats.cqeErr.get(); lost != 0 || b.dev.m.Stats().DMAFaults != 0 {
 		return 0, fmt.Errorf("%d packets lost to errors", lost)
 	}
-	slices.Sort(spent)
-	return float64(spent[sections/2].Nanoseconds()) / (benchBurst * benchBursts), nil
+	return ns, nil
 }
 
 // packets is how many were handled so far.
@@ -127,7 +124,7 @@ func benchXSK() (out []figure, err error) {
 		return nil, err
 	}
 	for i, name := range names {
-		out = append(out, summarize(name, "ns/packet", ns[i]))
+		out = append(out, ns[i].figure(name, "ns/packet"))
 	}
 	out = append(out, summarize("xsk.allocs", "allocs/packet", allocs))
 	attached, err := attachedFigures()
@@ -147,7 +144,7 @@ type attachedBench struct {
 
 // newAttachedBench starts the client and waits until it has the queue and has
 // filled the rings.
-func newAttachedBench(apart bool) (b *attachedBench, err error) {
+func newAttachedBench(apart bool, place *quietPlace) (b *attachedBench, err error) {
 	r, err := newBenchRigFor("cx5", "gen:size=64,count=0", wishes{queues: 1, promisc: true, xskSpread: true})
 	if err != nil {
 		return nil, err
@@ -172,7 +169,7 @@ func newAttachedBench(apart bool) (b *attachedBench, err error) {
 	r.u.add("listener", server.close)
 	r.u.add("device's goroutine", func() error { r.dev.resume(); return nil })
 	r.dev.resume() // attaching may ask firmware
-	if err := b.startClient(apart, path); err != nil {
+	if err := b.startClient(apart, path, place); err != nil {
 		return nil, err
 	}
 	for end := time.Now().Add(10 * time.Second); server.lives.Load() == 0; time.Sleep(time.Millisecond) {
@@ -187,15 +184,15 @@ func newAttachedBench(apart bool) (b *attachedBench, err error) {
 	return b, nil
 }
 
-// startClient starts the client, and its undo.
-func (b *attachedBench) startClient(apart bool, path string) error {
+// startClient starts the client, and its undo. It spins and has CPUs of its own.
+func (b *attachedBench) startClient(apart bool, path string, place *quietPlace) error {
 	if apart {
 		self, err := os.Executable()
 		if err != nil {
 			return err
 		}
 		cmd := exec.Command(self, "-attach", path, "-mode", modeDrop, "-busy-poll")
-		if err := cmd.Start(); err != nil {
+		if err := place.elsewhere(cmd.Start); err != nil {
 			return err
 		}
 		b.u.add("client", func() error { _ = cmd.Process.Kill(); _ = cmd.Wait(); return nil })
@@ -206,6 +203,7 @@ func (b *attachedBench) startClient(apart bool, path string) error {
 	b.u.add("client", func() error { stop.Store(true); client.Wait(); return nil })
 	client.Go(func() {
 		runtime.LockOSThread()
+		_ = unix.SchedSetaffinity(0, &place.others)
 		entries := 1 << logCeil(xskBenchFrames)
 		c, err := dialXSK(path, xskRequest{umem: umemConfig{frame: minUMEMFrame, frames: xskBenchFrames},
 			entries: [xskRings]int{entries, entries, entries, entries}, flags: xskNeedWakeup})
@@ -243,33 +241,37 @@ func (b *attachedBench) measure(sections int) (float64, error) {
 }
 
 // attachedFigures compares the rate of a client in a process of its own with that
-// of one in this process.
+// of one in this process, in turn.
 func attachedFigures() ([]figure, error) {
-	var ns [2][]float64
-	var rigs [2]*attachedBench
-	for i := range rigs {
-		var err error
-		if rigs[i], err = newAttachedBench(i == 0); err != nil {
-			return nil, err
-		}
-		// One at a time: a client that spins needs a CPU of its own.
-		for range benchRuns {
-			v, err := rigs[i].measure(benchSections / 4)
+	place := newQuietPlace()
+	defer place.leave()
+	all := make([][]repetition, 2)
+	for run, start := 0, time.Now(); run < benchRuns || !place.enough(all) && time.Since(start) < quietWait; run++ {
+		place.move()
+		for i := range all {
+			r, err := place.repeat(func() (float64, error) { return attachedRun(i == 0, place) })
 			if err != nil {
-				return nil, errors.Join(err, rigs[i].close())
+				return nil, err
 			}
-			ns[i] = append(ns[i], v)
-		}
-		if err := rigs[i].close(); err != nil {
-			return nil, err
+			all[i] = append(all[i], r)
 		}
 	}
-	here := summarize("xsk.inprocess.rxdrop.ns", "ns/packet", ns[1])
-	there := summarize("xsk.attached.rxdrop.ns", "ns/packet", ns[0])
+	there := place.choose(all[0]).figure("xsk.attached.rxdrop.ns", "ns/packet")
+	here := place.choose(all[1]).figure("xsk.inprocess.rxdrop.ns", "ns/packet")
 	ratio := summarize("xsk.attached.rxdrop", "of the rate", []float64{here.Value / there.Value})
 	ratio.Against = here.Name
 	ratio.Ratio = ratio.Value
 	return []figure{ratio, there, here}, nil
+}
+
+// attachedRun is one measurement with a client of its own.
+func attachedRun(apart bool, place *quietPlace) (ns float64, err error) {
+	b, err := newAttachedBench(apart, place)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	return b.measure(benchSections / 4)
 }
 
 // isXSK tells the benchmarks of sockets from the others by name.
