@@ -8,6 +8,15 @@ package main
 // after which nothing may pass.
 func storeBarrier() {}
 
+// storeFence has stores leave for the device before any that follow, also where
+// stores combine (SFENCE).
+func storeFence()
+
+// storeLine copies 64 bytes to a device in eight stores, ascending, and fences.
+//
+//go:noescape
+func storeLine(to *byte, from *uint64)
+
 // storeRelease stores v behind all loads and stores before it, which is how this
 // processor stores anyway; that it is a call keeps the compiler from moving them.
 // Unlike an atomic store it does not wait until they are visible, and loads may

@@ -11,6 +11,14 @@ import "sync/atomic"
 // after it (DMB ST).
 func storeBarrier()
 
+// storeFence has stores leave for the device before any that follow (DSB ST).
+func storeFence()
+
+// storeLine copies 64 bytes to a device in eight stores, ascending, and fences.
+//
+//go:noescape
+func storeLine(to *byte, from *uint64)
+
 // storeRelease stores v behind all loads and stores before it.
 func storeRelease(p *uint32, v uint32) { atomic.StoreUint32(p, v) }
 

@@ -44,6 +44,8 @@ func (c *fakeCard) readConfig(_ int, p []byte) error   { clear(p); return nil }
 func (c *fakeCard) iovaRanges() []iovaRange            { return c.ranges }
 func (c *fakeCard) vectors() int                       { return 0 }
 func (c *fakeCard) enableVectors(n int) ([]int, error) { return nil, fmt.Errorf("%d vectors", n) }
+func (c *fakeCard) combining() (int, error)            { return 0, errors.New("no combining") }
+func (c *fakeCard) combine(int) (func() error, error)  { return nil, errors.New("no combining") }
 func (c *fakeCard) setBusMaster(bool) error            { return nil }
 func (c *fakeCard) reset() error                       { return errNoReset }
 func (c *fakeCard) close() error                       { return nil }

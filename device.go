@@ -13,7 +13,8 @@ import "errors"
 type device interface {
 	// name says which function this is, in the user's words: 0000:03:00.0.
 	name() string
-	// bar0 is the register window, mapped shared and uncached. Words in it are
+	// bar0 is the register window, mapped shared and uncached but for pages that
+	// combine was called for. Words in it are
 	// big endian and go through the reg functions of dma.go only.
 	bar0() []byte
 	// readConfig reads len(p) bytes of configuration space at off.
@@ -24,6 +25,13 @@ type device interface {
 	// enableVectors binds vectors 0..n-1 to eventfds and returns these. They are
 	// non-blocking and belong to the device.
 	enableVectors(n int) ([]int, error)
+	// combining is how many more pages of 4096 bytes of BAR0 can be made to combine
+	// stores: to gather those that follow each other into one write on the bus.
+	// Where that is none, the error says why.
+	combining() (pages int, err error)
+	// combine makes page n of BAR0 one of these, until the function that it returns
+	// is called. Only what may leave late, before a fence, belongs there.
+	combine(n int) (restore func() error, err error)
 	// setBusMaster allows or forbids DMA. Forbidding it is the first step of
 	// every close: memory is freed only after.
 	setBusMaster(on bool) error

@@ -12,7 +12,8 @@ package main
 //   - a device register: one plain store of 4 or 8 bytes (regWrite32,
 //     regWrite64), in a function that is never inlined, so that the compiler
 //     can neither drop nor merge it. Never an atomic: a locked access to PCIe
-//     is a read-modify-write.
+//     is a read-modify-write. Where a page combines stores, regWriteLine writes 64
+//     bytes that the device may see as one.
 
 import (
 	"encoding/binary"
@@ -565,6 +566,15 @@ func regWrite32(bar []byte, off int, v uint32) {
 func regWrite64(bar []byte, off int, v uint64) {
 	storeBarrier()
 	*(*uint64)(unsafe.Pointer(&bar[off : off+8][0])) = bits.ReverseBytes64(v)
+}
+
+// regWriteLine writes 64 bytes, ascending, to a register whose page combines stores,
+// and has them leave before anything that follows.
+//
+//go:noinline
+func regWriteLine(bar []byte, off int, from *uint64) {
+	storeBarrier()
+	storeLine(&bar[off : off+64][0], from)
 }
 
 // be16, be32 and be64 read big-endian fields of memory that is already ours.

@@ -95,6 +95,11 @@ func (d *emulatedDevice) enableVectors(n int) ([]int, error) {
 	return d.fds[:n], nil
 }
 
+// combining: the registers are memory, of which every page is as good.
+func (d *emulatedDevice) combining() (int, error) { return len(d.bar0()) / pageSize, nil }
+
+func (d *emulatedDevice) combine(int) (func() error, error) { return func() error { return nil }, nil }
+
 // pciCommand is the command register; bit 1 is memory, bit 2 bus master.
 const (
 	pciCommand     = 4

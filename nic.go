@@ -49,7 +49,8 @@ package main
 //
 // What a doorbell promises: the record is in memory the device reads and is the
 // truth; the register is only a hint to look at it. All that a WQE says is in
-// memory before the record is, and the record before the register.
+// memory before the record is, and the record before the register. A lone WQE may
+// come with the register's store (blueflame.go); that too only says it again.
 //
 // Boot order: firmware ready, ENABLE_HCA, ISSI, boot pages, capabilities, init
 // pages, INIT_HCA, event queues, protection domain and key, port, channels,
@@ -368,6 +369,12 @@ func (n *nic) choose(o openOptions) error {
 	if n.params, err = chooseParams(n.caps, w, o.cpus, n.dev.vectors(), mtu); err != nil {
 		return err
 	}
+	if w.blueflame {
+		pages, why := n.dev.combining()
+		if n.params.flame, err = chooseBlueFlame(n.caps, pages, n.params.channels(), why); err != nil {
+			return err
+		}
+	}
 	n.params.flags = flags
 	if n.params.moder, err = chooseModeration(n.caps, w.coalesce, flags.rxCQEModer); err != nil {
 		return err
@@ -683,8 +690,10 @@ func (n *nic) newICO(c *channel) (err error) {
 
 // newTX makes channel c's own send queue.
 func (n *nic) newTX(c *channel) (err error) {
-	c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE)
-	return err
+	if c.tx, err = n.newSQ(c, c.pool, n.params.flags.skbTxMPWQE); err != nil || n.params.flame == 0 {
+		return err
+	}
+	return c.tx.light(n.dev, n.params.flame, &n.undo)
 }
 
 // newXSK makes channel c's queues for a socket. Nobody is attached and nothing is
@@ -735,7 +744,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, lkey: n.lkey, minInline: p.minInline, mpw: mpw,
+	q, err := newSendQueue(n.mem, cq, sendConfig{log: p.logSQ, uar: uar, uarPage: page, lkey: n.lkey, minInline: p.minInline, mpw: mpw,
 		frame: p.frame, maxLSO: n.caps.maxLSO}, &n.undo)
 	if err != nil {
 		return nil, err

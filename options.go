@@ -30,6 +30,7 @@ type options struct {
 	coalesce                         coalesceWish
 	adaptive, strip, trap            bool
 	txInline                         int
+	blueflame                        bool
 	flagWishes                       map[string]bool
 	toggleName                       string
 	togglePeriod                     time.Duration
@@ -64,7 +65,7 @@ var flagGroups = []flagGroup{
 	{"Programs in front of the handler (XDP)", "mlx5d -emulate -bpf <(tcpdump -ddd 'udp port 53')", []string{"xdp", "bpf", "datapath"}},
 	{"Give queues to other processes, without a copy", "mlx5d -attach xsk.sock -mode rxdrop -queue 2", xskFlagNames},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline", "blueflame"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
@@ -173,6 +174,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: all, "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
 	f.IntVar(&o.txInline, "tx-inline", -1, "put frames of up to `BYTES` into the send WQE: less for the bus, more for the CPU; -1 decides by the number of queues")
+	f.BoolVar(&o.blueflame, "blueflame", false, "send a burst of one small work request to the device together with its doorbell: lone packets leave sooner. On hardware this needs a memory type register (MTRR) a queue")
 	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
 	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")
 	f.StringVar(&o.coalesceList, "coalesce", "", "hold interrupts back: `LIST` is rx-usecs N,rx-frames N,tx-usecs N,tx-frames N")

@@ -92,6 +92,7 @@ type caps struct {
 	tableLevel int
 	logTable   uint8
 	uarPages   int
+	flame      int // bytes of a BlueFlame register; 0 is none
 }
 
 // decodeCaps reads the three groups of capabilities that matter to us.
@@ -130,6 +131,9 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
 	c.decodeTables(rx)
+	if capBf.on(general) {
+		c.flame = 1 << capLogBfRegSize.get(general)
+	}
 	if c.clockKHz == 0 { // older firmware
 		c.clockKHz = min(capDeviceFrequencyMhz.get(general), 1<<20) * 1000
 	}
@@ -225,6 +229,7 @@ type wishes struct {
 	groups     [][6]byte
 	largest    bool // mtu 0 means the port's largest, not 1500
 	txInline   int  // bytes of frames to put into send WQEs; negative decides
+	blueflame  bool // lone WQEs go to the device with their doorbell
 	strip      bool // strip VLAN tags on receive
 	trap       bool // a channel of its own for control traffic
 	xsk        bool // queues for a zero-copy socket beside every channel's
@@ -267,6 +272,7 @@ type params struct {
 	adaptive   bool          // receive moderation follows the load
 	minInline  uint8
 	txInline   int  // longest frame that is put into a send WQE
+	flame      int  // bytes of a BlueFlame buffer; 0 is without
 	xdp        bool // programs see frames before they are packets: these must lie in one piece
 	flags      privFlags
 }

@@ -33,17 +33,17 @@ const (
 	reasonNoIOMMU = "IOMMU group %s is in no-IOMMU mode, where the device reaches all memory and the kernel may move pages under it: " + remedyIOMMU
 )
 
-// sysfs is where the kernel shows and takes things: the mount points of sysfs
-// and devtmpfs, and the two acts that tests replace.
+// sysfs is where the kernel shows and takes things: the mount points of sysfs,
+// devtmpfs and procfs, and the two acts that tests replace.
 type sysfs struct {
-	sys, dev string
-	write    func(path, text string) error // one write to an attribute
-	sleep    func(time.Duration)
+	sys, dev, proc string
+	write          func(path, text string) error // one write to an attribute
+	sleep          func(time.Duration)
 }
 
 // realSysfs is this machine's.
 func realSysfs() sysfs {
-	return sysfs{sys: "/sys", dev: "/dev", write: writeAttribute, sleep: time.Sleep}
+	return sysfs{sys: "/sys", dev: "/dev", proc: "/proc", write: writeAttribute, sleep: time.Sleep}
 }
 
 func writeAttribute(path, text string) error {
@@ -259,6 +259,23 @@ func (s sysfs) readInt(path string, otherwise int) int {
 		return otherwise
 	}
 	return v
+}
+
+// barBase is where BAR0, of so many bytes, lies for the processor.
+func (s sysfs) barBase(addr string, size uint64) (uint64, error) {
+	path := s.device(addr, "resource")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	var first, last, flags uint64
+	if _, err := fmt.Sscanf(string(b), "0x%x 0x%x 0x%x", &first, &last, &flags); err != nil {
+		return 0, fmt.Errorf("%s does not start with an address range: %w", path, err)
+	}
+	if first == 0 || first%4096 != 0 || last-first != size-1 {
+		return 0, fmt.Errorf("%s has BAR0 from %#x to %#x, VFIO has %d bytes", path, first, last, size)
+	}
+	return first, nil
 }
 
 // linkName is the last part of a link's target, "" when there is no link.

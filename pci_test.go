@@ -39,7 +39,7 @@ type fakeFunction struct {
 
 func newTree(t *testing.T, functions ...fakeFunction) *fakeTree {
 	ft := &fakeTree{t: t, root: t.TempDir(), fail: map[string][]error{}}
-	ft.fs = sysfs{sys: filepath.Join(ft.root, "sys"), dev: filepath.Join(ft.root, "dev"), write: ft.write, sleep: func(d time.Duration) { ft.slept += d }}
+	ft.fs = sysfs{sys: filepath.Join(ft.root, "sys"), dev: filepath.Join(ft.root, "dev"), proc: filepath.Join(ft.root, "proc"), write: ft.write, sleep: func(d time.Duration) { ft.slept += d }}
 	ft.mkdir("sys/bus/pci/devices")
 	ft.put("dev/vfio/vfio", "")
 	ft.mkdir("sys/module/vfio_iommu_type1")
@@ -82,6 +82,7 @@ func (ft *fakeTree) add(f fakeFunction) {
 	ft.put(dir+"/vendor", fmt.Sprintf("0x%04x\n", f.vendor))
 	ft.put(dir+"/device", fmt.Sprintf("0x%04x\n", f.device))
 	ft.put(dir+"/revision", "0x02\n")
+	ft.put(dir+"/resource", "0x00000000fb000000 0x00000000fb0fffff 0x000000000014220c\n0x0000000000000000 0x0000000000000000 0x0000000000000000\n")
 	ft.put(dir+"/class", fmt.Sprintf("0x%06x\n", f.class))
 	ft.put(dir+"/numa_node", f.numa+"\n")
 	ft.put(dir+"/driver_override", "(null)\n")

@@ -721,6 +721,8 @@ var (
 	capCqPeriodStartFromCqe      = field{0x44, 20, 20} // cq_period_start_from_cqe
 	capUar4k                     = field{0x48, 31, 31} // uar_4k
 	capUarSz                     = field{0x48, 21, 16} // uar_sz
+	capBf                        = field{0x4c, 31, 31} // bf
+	capLogBfRegSize              = field{0x4c, 20, 16} // log_bf_reg_size
 	capDriverVersion             = field{0x4c, 30, 30} // driver_version
 	capLogMaxRqtSize             = field{0x70, 12, 8}  // log_max_rqt_size
 	capLogMaxWqSz                = field{0x78, 4, 0}   // log_max_wq_sz

@@ -190,6 +190,7 @@ var sendStats = []sendStat{
 	{"cqes", "", func(s *txStats) *counter { return &s.cqes }},
 	{"wake", "queue_wake", func(s *txStats) *counter { return &s.wake }},
 	{"cqe_err", "", func(s *txStats) *counter { return &s.cqeErr }},
+	{"blueflame", "", func(s *txStats) *counter { return &s.flames }},
 }
 
 // sumName is the name of the sum over all queues.

@@ -76,13 +76,14 @@ type txStats struct {
 	wake     counter // times a full ring had room again
 	dropped  counter // frames lost to an error of the queue or not fit to send
 	doorbell counter
+	flames   counter // of these, with the burst's only WQE
 	recover  counter // resets after an error or a missing completion
 }
 
 // txTally is what has been counted and not yet published.
 type txTally struct {
-	packets, bytes, blocks, shared, inlined, cqes, cqeErr, nops, bursts, stopped, woken, dropped, recovered uint64
-	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes, tsoInner, tsoInnerBytes                         uint64
+	packets, bytes, blocks, shared, inlined, cqes, cqeErr, nops, bursts, flames, stopped, woken, dropped, recovered uint64
+	csum, csumInner, csumNone, vlans, tsoPackets, tsoBytes, tsoInner, tsoInnerBytes                                 uint64
 }
 
 // publish makes the tally visible to others. Called when the owner goes idle and
@@ -110,6 +111,7 @@ func (q *sendQueue) publish() {
 	s.wake.add(t.woken)
 	s.dropped.add(t.dropped)
 	s.doorbell.add(t.bursts)
+	s.flames.add(t.flames)
 	s.recover.add(t.recovered)
 	*t = txTally{}
 }
@@ -118,6 +120,7 @@ func (q *sendQueue) publish() {
 type sendConfig struct {
 	log       uint8 // log2 of the ring in WQEBBs
 	uar       []byte
+	uarPage   uint32
 	lkey      uint32
 	minInline uint8
 	mpw       bool
@@ -153,6 +156,7 @@ type sendQueue struct {
 	mtail  uint32
 	rec    record
 	uar    []byte
+	flame  flame // of the same page
 	cq     *compQueue
 	buf    dmaMem
 	full   bool // a burst found no room and the queue has not woken since
@@ -165,12 +169,14 @@ type sendQueue struct {
 	since  time.Time
 	tally  txTally
 	stats  txStats
+
+	uarPage uint32
 }
 
 // newSendQueue prepares memory for 2^log WQEBBs.
 func newSendQueue(mem *arena, cq *compQueue, c sendConfig, u *undo) (*sendQueue, error) {
 	n := 1 << c.log
-	q := &sendQueue{cq: cq, uar: c.uar, lkey: c.lkey, inline: c.minInline, mask: uint32(n - 1), marks: make([]txMark, n),
+	q := &sendQueue{cq: cq, uar: c.uar, uarPage: c.uarPage, lkey: c.lkey, inline: c.minInline, mask: uint32(n - 1), marks: make([]txMark, n),
 		refs: make([]pageRef, n*segsPerBlock), fmask: uint32(n*segsPerBlock - 1), sizes: upTo(c.frame), maxLSO: uint32(c.maxLSO)}
 	q.sessions(c.mpw)
 	var err error
@@ -247,16 +253,28 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 
 // ring asks for completion of the WQE posted last and tells the device: record,
 // barrier (the atomic store is one), register. The register gets the 8 bytes that
-// it needs and never a whole WQE (BlueFlame): VFIO maps it uncached, so that 64
-// bytes would cross the bus as eight writes.
+// it needs. The whole WQE (BlueFlame) it gets only where the page combines stores:
+// elsewhere 64 bytes would cross the bus as eight writes.
 func (q *sendQueue) ring() {
-	ctrl := &q.wqes[q.last&q.mask][0]
+	w := &q.wqes[q.last&q.mask]
+	ctrl := &w[0]
 	ctrl.b = be64word(ctrlCQE << 32)
 	q.marks[q.mhead&q.mask] = txMark{q.pi, uint16(q.last), q.fhead, q.posted}
 	q.mhead++
 	q.rec.store(recordSQ, q.pi&0xffff)
-	regWrite64(q.uar, uarSQ, be64word(ctrl.a))
 	q.tally.bursts++
+	if q.flame.turn != 0 {
+		q.ringFlame(w)
+		return
+	}
+	regWrite64(q.uar, uarSQ, be64word(ctrl.a))
+}
+
+// ringFlame is the register's part of that with BlueFlame.
+func (q *sendQueue) ringFlame(w *wqeBlock) {
+	if q.flame.ring(w, q.pi) {
+		q.tally.flames++
+	}
 }
 
 // keep remembers a page until completion.
@@ -772,7 +790,7 @@ func (q *sendQueue) reset() {
 	q.tally.dropped += uint64(q.posted - q.left - q.executed())
 	q.left = q.posted
 	q.giveBack(q.fhead)
-	q.pi, q.ci, q.last, q.mhead, q.mtail = 0, 0, 0, 0, 0
+	q.pi, q.ci, q.last, q.mhead, q.mtail, q.flame.end = 0, 0, 0, 0, 0, 0
 	q.failed, q.full, q.dead, q.since = false, false, false, time.Time{}
 	q.rec.store(recordSQ, 0)
 	q.tally.recovered++

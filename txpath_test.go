@@ -40,6 +40,7 @@ type rigConfig struct {
 	script      *model.Script
 	loose, runs int
 	dirty       bool // DMA faults are part of the test
+	blueflame   bool
 }
 
 // sendRig is a NIC whose device works only when told to, and the first queue's
@@ -71,7 +72,7 @@ func newSendRig(t testing.TB, c rigConfig) *sendRig {
 	}
 	r.dev = testDevice(t, model.Config{Profile: c.profile, Wire: wire, Script: c.script})
 	var err error
-	r.nic, err = openToSend(r.dev, wishes{queues: c.queues, rxRing: minRing, txRing: c.ring, mtu: 9000})
+	r.nic, err = openToSend(r.dev, wishes{queues: c.queues, rxRing: minRing, txRing: c.ring, mtu: 9000, blueflame: c.blueflame})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		r.dev.resume()
@@ -371,6 +372,7 @@ func (r *sendRig) nearWrap() {
 	q.pi, q.ci, q.last = 0xffff0000, 0xffff0000, 0xffff0000
 	q.fhead, q.ftail = 0xffffff80, 0xffffff80
 	q.mhead, q.mtail = 0xfffffff0, 0xfffffff0
+	q.flame.end = q.pi
 }
 
 // A form keeps what it is given apart, and what does not fit in its fields stays

@@ -79,6 +79,7 @@ type vfioDevice struct {
 	group  *vfioGroup
 	fd     int
 	config vfioRegion
+	fs     sysfs
 	bar    []byte
 	nvec   int
 	flags  uint32 // deviceCanReset
@@ -90,6 +91,9 @@ type vfioDevice struct {
 	events  []int // eventfds of vectors, at least as many as are enabled
 	enabled int
 	removal int // eventfd, -1 when none
+	types   mtrrs
+	typed   bool   // types is open
+	base    uint64 // first page of BAR0 for the processor, once typed
 	closed  bool
 }
 
@@ -111,7 +115,7 @@ func (gs *vfioGroups) openFunction(s sysfs, address string) (*vfioDevice, error)
 	if err != nil {
 		return nil, err
 	}
-	v := &vfioDevice{info: f, groups: gs, removal: -1}
+	v := &vfioDevice{info: f, groups: gs, fs: s, removal: -1}
 	for _, step := range []func() error{
 		func() error { return mayOpen(f) },
 		func() error { return v.joinGroup(s) },
@@ -698,6 +702,59 @@ func (v *vfioDevice) removalEvent() (fd int, err error) {
 		return nil
 	})
 	return fd, err
+}
+
+// combining counts free memory type registers.
+func (v *vfioDevice) combining() (pages int, err error) {
+	err = v.whileOpen(func() error {
+		if err := v.openTypes(); err != nil {
+			return err
+		}
+		pages, err = v.types.free(v.base, uint64(len(v.bar))/pageSize)
+		if err == nil && pages == 0 {
+			return errors.New("no memory type register is free")
+		}
+		return err
+	})
+	return pages, err
+}
+
+// openTypes opens the memory type registers and finds BAR0 among what they cover.
+func (v *vfioDevice) openTypes() error {
+	if v.typed {
+		return nil
+	}
+	base, err := v.fs.barBase(v.info.addr, uint64(len(v.bar)))
+	if err != nil {
+		return err
+	}
+	types, err := openMTRRs(v.groups.k, filepath.Join(v.fs.proc, "mtrr"))
+	if err != nil {
+		return err
+	}
+	v.undo.add("the memory type registers", func() error { return v.groups.k.close(types.fd) })
+	v.types, v.typed, v.base = types, true, base/pageSize
+	return nil
+}
+
+// combine gives a page of BAR0 a memory type register. It goes with the function
+// at the latest.
+func (v *vfioDevice) combine(n int) (restore func() error, err error) {
+	err = v.whileOpen(func() error {
+		if n < 0 || n >= len(v.bar)/pageSize {
+			return fmt.Errorf("BAR0 has no page %d", n)
+		}
+		if err := v.openTypes(); err != nil {
+			return err
+		}
+		return v.types.combine(v.base + uint64(n))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		return v.whileOpen(func() error { return v.types.restore(v.base + uint64(n)) })
+	}, nil
 }
 
 // close stops DMA, then vectors, then unmaps, then closes. A failure does not

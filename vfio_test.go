@@ -100,6 +100,19 @@ func wholeLife(s sysfs, gs *vfioGroups, mem []byte) error {
 		if _, err := v.removalEvent(); err != nil {
 			return err
 		}
+		if _, err := v.combining(); err != nil {
+			return err
+		}
+		restore, err := v.combine(0x10)
+		if err != nil {
+			return err
+		}
+		if _, err := v.combine(0x11); err != nil { // left for close to take back
+			return err
+		}
+		if err := restore(); err != nil {
+			return err
+		}
 		if err := v.reset(); err != nil {
 			return err
 		}

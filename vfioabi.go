@@ -313,8 +313,15 @@ func (linuxKernel) pwrite(fd int, p []byte, off int64) error {
 	return err
 }
 
+// mmap has the mapping made of small pages: a processor may do anything where the
+// memory type changes within a large one (mtrr.go). A kernel that knows no large
+// pages refuses to be told.
 func (linuxKernel) mmap(fd int, off int64, n int) ([]byte, error) {
-	return unix.Mmap(fd, off, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(fd, off, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err == nil {
+		_ = unix.Madvise(b, unix.MADV_NOHUGEPAGE)
+	}
+	return b, err
 }
 
 func (linuxKernel) munmap(b []byte) error { return unix.Munmap(b) }

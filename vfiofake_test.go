@@ -25,6 +25,7 @@ type fakeFile struct {
 	vectors    []int
 	request    int
 	bars       int
+	types      map[int]bool // registers that were filled through it
 }
 
 type fakeMap struct{ vaddr, size uint64 }
@@ -49,12 +50,15 @@ type fakeKernel struct {
 	bar                              vfioRegion
 	barFree                          map[*byte]int
 	vectors                          uint32
-	iommu                            []byte // answer to VFIO_IOMMU_GET_INFO
+	types                            []mtrrRange // memory type registers; nil is a machine without
+	lazy                             bool        // registers do not keep what is put into them
+	iommu                            []byte      // answer to VFIO_IOMMU_GET_INFO
 }
 
 func newFakeKernel() *fakeKernel {
 	return &fakeKernel{
 		next: 100, files: map[int]*fakeFile{}, fail: map[string]error{}, count: map[string]int{}, barFree: map[*byte]int{},
+		types:       []mtrrRange{{0, 0x80000, 6}, {}, {}, {}, {0xa0, 32, 0}, {}, {}, {}},
 		deviceFlags: deviceCanReset | deviceIsPCI, vectors: 64,
 		bar:   vfioRegion{regionRead | regionWrite | regionMmap, 1 << 20, 0},
 		iommu: iommuAnswer([]iovaRange{{0, 0xfedfffff}, {0xfef00000, 1<<39 - 1}}, 65535),
@@ -124,11 +128,17 @@ func (k *fakeKernel) open(path string) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kind := "group"
-	if strings.HasSuffix(path, "vfio/vfio") {
+	switch {
+	case strings.HasSuffix(path, "vfio/vfio"):
 		kind = "container"
+	case strings.HasSuffix(path, "proc/mtrr"):
+		kind = "types"
 	}
 	if err := k.enter("open " + kind); err != nil {
 		return 0, err
+	}
+	if kind == "types" && k.types == nil {
+		return 0, unix.ENOENT
 	}
 	for _, f := range k.files {
 		if kind == "group" && f.name == path {
@@ -154,6 +164,9 @@ func (k *fakeKernel) close(fd int) error {
 				}
 			}
 		}
+	}
+	for i := range f.types {
+		k.types[i] = mtrrRange{}
 	}
 	delete(k.files, fd)
 	return k.enter("close " + f.kind)
@@ -223,6 +236,8 @@ func (k *fakeKernel) ioctl(fd int, request uint, arg []byte) (int, error) {
 		return k.groupCall(fd, request, arg)
 	case vfioIOMMUGetInfo, vfioIOMMUMapDMA, vfioIOMMUUnmapDMA:
 		return k.iommuCall(fd, request, arg)
+	case mtrrGetPages, mtrrAddPages, mtrrDelPages:
+		return k.typesCall(k.file(fd, "types"), request, arg)
 	}
 	d := k.file(fd, "device")
 	switch request {
@@ -310,6 +325,52 @@ func (k *fakeKernel) iommuCall(fd int, request uint, arg []byte) (int, error) {
 		}
 	}
 	return 0, nil
+}
+
+// typesCall is a request on /proc/mtrr. Linux does not mind that uncached wins over
+// what is added, but minds other types.
+func (k *fakeKernel) typesCall(f *fakeFile, request uint, arg []byte) (int, error) {
+	if request == mtrrGetPages {
+		i := int(native.Uint32(arg[12:]))
+		if i >= len(k.types) {
+			return 0, unix.EINVAL
+		}
+		native.PutUint64(arg, k.types[i].first)
+		native.PutUint32(arg[8:], k.types[i].n)
+		native.PutUint32(arg[16:], k.types[i].kind)
+		return 0, nil
+	}
+	r := mtrrRange{native.Uint64(arg), native.Uint32(arg[8:]), native.Uint32(arg[12:])}
+	free := -1
+	for i, is := range k.types {
+		switch {
+		case is == r && request == mtrrDelPages:
+			if !f.types[i] {
+				k.broken("memory type register %d is not this file's", i)
+			}
+			delete(f.types, i)
+			k.types[i] = mtrrRange{}
+			return i, nil
+		case is.meets(r.first, uint64(r.n)) && is.kind != 0:
+			return 0, unix.EINVAL
+		case is.n == 0 && free < 0:
+			free = i
+		}
+	}
+	switch {
+	case request == mtrrDelPages:
+		return 0, unix.EINVAL
+	case free < 0:
+		return 0, unix.ENOSPC
+	}
+	if f.types == nil {
+		f.types = map[int]bool{}
+	}
+	f.types[free] = true
+	if k.types[free] = r; k.lazy {
+		k.types[free].kind = 0
+	}
+	return free, nil
 }
 
 func (k *fakeKernel) setIRQs(d *fakeFile, arg []byte) (int, error) {
@@ -426,4 +487,7 @@ func (k *fakeKernel) requireClean(t *testing.T, gs *vfioGroups) {
 	require.Empty(t, k.barFree)
 	require.Empty(t, gs.open)
 	require.Zero(t, gs.locked)
+	for _, r := range k.types {
+		require.False(t, r.n == 1 && r.kind == mtrrCombining, "a memory type register is left: %+v", r)
+	}
 }

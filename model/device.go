@@ -343,7 +343,7 @@ func (d *Device) takeWord(off int) uint32 {
 
 // takeLong is takeWord for an 8-byte register.
 func (d *Device) takeLong(off int) uint64 {
-	w := (*uint64)(unsafe.Pointer(&d.bar[off : off+8][0]))
+	w := d.long(off)
 	if atomic.LoadUint64(w) == 0 {
 		return 0
 	}
@@ -397,7 +397,8 @@ func (d *Device) Write(off int, p []byte) {
 // writeUAR executes a doorbell. Stores to a page that is not allocated, or to
 // no doorbell, are lost and counted.
 func (d *Device) writeUAR(off int, p []byte) {
-	if d.uars.get(uint32(off/uarPageSize)) == nil {
+	u := d.uars.get(uint32(off / uarPageSize))
+	if u == nil {
 		d.badDoorbell("UAR page %#x is nobody's", off/uarPageSize)
 		return
 	}
@@ -411,7 +412,7 @@ func (d *Device) writeUAR(off int, p []byte) {
 		v := binary.BigEndian.Uint32(p)
 		d.doorbellEQ(v>>24, v&0xffffff, in == uarEQArm)
 	case in >= uarSend && len(p) >= 8 && in%uarSendGap == 0:
-		d.doorbellSQ(binary.BigEndian.Uint64(p))
+		d.writeSend(u, in, p)
 	default:
 		d.writeHalf(off, p)
 	}
@@ -553,10 +554,7 @@ func (d *Device) takeDoorbells() bool {
 			}
 		}
 		for off := base + uarSend; off < base+uarPageSize; off += uarSendGap {
-			if v := d.takeLong(off); v != 0 {
-				d.doorbellSQ(v)
-				work = true
-			}
+			work = d.takeSend(u, off) || work
 		}
 	}
 	return work

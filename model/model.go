@@ -11,7 +11,7 @@
 //
 // This file owns the objects and their life. Reading order: model.go, device.go
 // (BAR0, turns), command.go and the cmd_*.go files (firmware), steer.go (flow
-// tables), queue.go (rings, CQs, EQs), send.go, receive.go, wire*.go.
+// tables), queue.go (rings, CQs, EQs), blueflame.go, send.go, receive.go, wire*.go.
 package model
 
 import (
@@ -148,8 +148,9 @@ type table[T any] struct {
 
 // uar is one allocated page of doorbell registers.
 type uar struct {
-	n    uint32 // page index in BAR0
-	refs int    // queues that ring here
+	n    uint32           // page index in BAR0
+	refs int              // queues that ring here
+	rung [bfRegisters]int // the buffer of each register that a trapped store went to last
 }
 
 type pd struct {
@@ -452,6 +453,8 @@ type Stats struct {
 	Overruns     uint64 // CQ and EQ overruns
 	Interrupts   uint64
 	Doorbells    uint64 // SQ doorbell register writes seen
+	TornFlames   uint64 // BlueFlame in BAR0 as memory that was not, or not yet, what the ring has
+	TornFlame    string // what the first of them was
 	CQArms       uint64
 	EQArms       uint64
 	CQEs         uint64
@@ -481,6 +484,7 @@ type SQStats struct {
 	Inline     uint64 // bytes taken from the WQE
 	Metadata   uint64 // for flow tables, the words of all frames added up
 	Doorbells  uint64
+	Flames     uint64 // WQEs that came with their doorbell
 	CQEs       uint64
 	Errors     uint64
 }

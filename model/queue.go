@@ -110,6 +110,7 @@ type scratch struct {
 	timed   []*cq // CQs whose event waits for moderation
 	open    []*cq // CQs with an open compression session
 	wqe     [wqeMax]byte
+	flame   flame
 	frame   []byte
 	segment []byte
 	sum     SQStats // of the SQ that runs now

@@ -118,10 +118,12 @@ type sendWQE struct {
 // doorbellSQ executes a write to a send doorbell register: the first 8 bytes of
 // the last WQE's control segment. Only the queue number matters; the producer
 // is in the record.
-func (d *Device) doorbellSQ(first8 uint64) {
+func (d *Device) doorbellSQ(first8 uint64) { d.ringSQ(uint32(first8)>>qpnShift, 8) }
+
+// ringSQ is a doorbell of so many bytes for queue n.
+func (d *Device) ringSQ(n uint32, bytes int) {
 	d.stats.Doorbells++
-	d.work.pci.count(PCIDoorbell, 0, 8)
-	n := uint32(first8) >> qpnShift
+	d.work.pci.count(PCIDoorbell, 0, bytes)
 	if d.script.MissDoorbell != nil && d.script.MissDoorbell(n) {
 		return
 	}
@@ -238,13 +240,18 @@ func (d *Device) countFetch(q *sq, end uint32) {
 	}
 }
 
-// fetchWQE copies the WQE at q's consumer and checks its control segment. It
-// reports false where the ring is not mapped.
+// fetchWQE copies the WQE at q's consumer, from the ring or from where it came
+// with the doorbell, and checks its control segment. It reports false where the
+// ring is not mapped.
 func (d *Device) fetchWQE(q *sq) (w sendWQE, fail failure, ok bool) {
 	w.bbs = 1
 	b := d.ringEntry(&q.ring, q.ci)
 	if len(b) < wqebbBytes {
 		return w, failNone, false
+	}
+	came := d.flamed(q, b)
+	if came != nil {
+		b = came
 	}
 	copy(d.work.wqe[:wqebbBytes], b)
 	head, tail := be32(d.work.wqe[:], ctrlOpcode), be32(d.work.wqe[:], ctrlQPNDS)
@@ -266,8 +273,12 @@ func (d *Device) fetchWQE(q *sq) (w sendWQE, fail failure, ok bool) {
 		copy(d.work.wqe[i*wqebbBytes:], b[:wqebbBytes])
 	}
 	w.b = d.work.wqe[:ds*dsBytes]
-	d.countFetch(q, q.ci+w.bbs)
 	s := &d.work.sum
+	if came != nil {
+		s.Flames++
+	} else {
+		d.countFetch(q, q.ci+w.bbs)
+	}
 	s.WQEs++
 	s.WQEBytes += uint64(ds) * dsBytes
 	s.RingBytes += uint64(w.bbs) * wqebbBytes
@@ -582,6 +593,7 @@ func (s *SQStats) add(o *SQStats) {
 	s.Inline += o.Inline
 	s.Metadata += o.Metadata
 	s.Doorbells += o.Doorbells
+	s.Flames += o.Flames
 	s.CQEs += o.CQEs
 	s.Errors += o.Errors
 }
