@@ -67,11 +67,16 @@ type rxStats struct {
 	blocks    counter // compressed sessions
 	small     counter // completions in them
 	recover   counter // resets after an error
+
+	fillerStrides counter // strides that these cost
+	congested     counter // fills that found UMRs from before the last fill under way
+	stripped      counter // frames out of which the device took a tag
 }
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
 	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
+	fillerStrides, congested, stripped                                                            uint64
 }
 
 // publish makes the tally visible to others.
@@ -88,6 +93,9 @@ func (q *recvQueue) publish() {
 	s.blocks.add(t.blocks)
 	s.small.add(t.small)
 	s.recover.add(t.recovered)
+	s.fillerStrides.add(t.fillerStrides)
+	s.congested.add(t.congested)
+	s.stripped.add(t.stripped)
 	*t = rxTally{}
 	q.pool.publish()
 }
@@ -100,6 +108,7 @@ type recvConfig struct {
 	log     uint8    // log2 of the WQEs
 	frame   int      // longest frame to let in, without FCS
 	lkey    uint32   // of a legacy queue's buffers
+	strip   bool     // the device takes VLAN tags out
 	mini    uint8    // what compressed completions carry
 	strides strideLayout
 	pageKey uint32    // of a striding queue's buffers
@@ -127,6 +136,7 @@ type recvQueue struct {
 	pool    *pagePool
 	ring    *strideRing // of a striding queue, which has no use for what stands above
 	minis   miniCQEs
+	strip   uint64 // 1 where the device takes VLAN tags out
 	batch   [napiBudget]packet
 	failed  bool     // an error completion was seen; the queue waits for recovery
 	cause   cqeError // of that
@@ -145,6 +155,9 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 	n := 1 << c.log
 	q := &recvQueue{cq: cq, layout: c.layout, lkey: c.lkey, mask: uint32(n - 1), perWQE: 1 << (c.layout.logStride - 4),
 		limit: uint32(c.frame), minis: miniCQEs{format: c.mini}, pool: c.pool, stats: c.stats, undo: u}
+	if c.strip {
+		q.strip = 1
+	}
 	size := n << c.layout.logStride
 	if c.strides.on() {
 		size = n * strideWQESize
@@ -298,6 +311,9 @@ func (q *recvQueue) fillStrides() {
 	if q.ring.short {
 		q.tally.starved++
 	}
+	if q.ring.congested {
+		q.tally.congested++
+	}
 	if q.ring.ico.failed && !q.failed {
 		q.failed, q.cause = true, q.ring.ico.cause
 	}
@@ -446,6 +462,7 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 		if !ok {
 			continue
 		}
+		q.tally.stripped += tagOf(e) & q.strip
 		p := &q.batch[n]
 		describe(p, e)
 		if q.ring != nil {
@@ -496,6 +513,7 @@ func (q *recvQueue) drop(budget int) (done int) {
 		}
 		done++
 		if size, _, ok := q.place(e, w); ok {
+			q.tally.stripped += tagOf(e) & q.strip
 			n++
 			bytes += uint64(size)
 		}
@@ -518,6 +536,7 @@ func (q *recvQueue) dropMany(most int) (n int, bytes uint64) {
 		return q.dropPlain(most)
 	case q.ring == nil:
 		n, bytes = q.minis.skim(min(most, int(q.posted-q.head)), q.limit)
+		q.tally.stripped += uint64(n) * (tagOf(&q.minis.whole) & q.strip)
 		q.head += uint32(n)
 	}
 	return n, bytes
@@ -545,6 +564,7 @@ func (q *recvQueue) dropPlain(most int) (n int, bytes uint64) {
 		head++
 	}
 	n = int(head - q.head)
+	q.countTags(run[:n])
 	q.cq.ci += uint32(n)
 	q.head = head
 	return n, bytes
@@ -573,9 +593,31 @@ func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
 		bytes += uint64(size)
 		n++
 	}
+	q.countTags(run[:n])
 	q.cq.ci += uint32(n)
 	r.head, r.stride = head, stride
 	return n, bytes
+}
+
+// tagOf is 1 where the device took a tag out of the frame, or left one in.
+func tagOf(e *cqe) uint64 { return uint64(e.info>>8) & 1 }
+
+// countTags counts the frames of a run whose tag was taken out. Where none is, it
+// does not look.
+func (q *recvQueue) countTags(run []cqe) {
+	if q.strip != 0 {
+		q.tally.stripped += tagsOf(run)
+	}
+}
+
+// tagsOf is how many frames of a run have or had a tag.
+//
+//go:noinline
+func tagsOf(run []cqe) (n uint64) {
+	for i := range run {
+		n += tagOf(&run[i])
+	}
+	return n
 }
 
 // next returns the completion that comes next with its tail, taken out of a
@@ -661,6 +703,7 @@ func (q *recvQueue) placeStrides(e *cqe, w uint64) (size, slot uint32, ok bool) 
 	switch {
 	case filler:
 		q.tally.filler++
+		q.tally.fillerStrides += uint64(took)
 	case size > q.limit:
 		q.tally.oversize++
 	default:

@@ -40,6 +40,10 @@ type strideRing struct {
 	ico    *icoQueue
 	key    uint32
 	short  bool // the last fill wanted pages that were not there
+
+	umrs      uint32 // under way
+	lastUMRs  uint32 // posted by the last fill that posted any
+	congested bool   // the last fill found more under way than that
 }
 
 // strideState says what of a WQE's pages the device knows.
@@ -91,8 +95,13 @@ func (r *strideRing) fill() bool {
 	from := r.posted
 	r.short = false
 	r.ico.complete()
+	before := r.umrs
+	r.congested = before > r.lastUMRs
 	for r.mapped-r.head < r.mask && r.prepare(r.mapped&r.mask) {
 		r.mapped++
+	}
+	if r.umrs != before {
+		r.lastUMRs = r.umrs - before
 	}
 	r.ico.ring()
 	for r.posted != r.mapped && r.state[r.posted&r.mask] == strideMapped {
@@ -139,6 +148,7 @@ func (r *strideRing) prepare(w uint32) bool {
 		return false
 	}
 	r.state[w] = strideWaiting
+	r.umrs++
 	return true
 }
 
@@ -298,6 +308,7 @@ func (q *icoQueue) complete() {
 		for ; q.ptail != m.posts; q.ptail++ {
 			p := &q.posts[q.ptail&q.mask]
 			p.ring.state[p.wqe] = strideMapped
+			p.ring.umrs--
 		}
 	}
 	if ci != q.cq.ci {
@@ -316,6 +327,7 @@ func (q *icoQueue) reset() {
 	for ; q.ptail != q.phead; q.ptail++ {
 		p := &q.posts[q.ptail&q.mask]
 		p.ring.state[p.wqe] = strideStale
+		p.ring.umrs--
 		p.ring.mapped = p.ring.posted // what was to be mapped is looked at again
 	}
 	q.pi, q.ci, q.last, q.rung, q.mhead, q.mtail = 0, 0, 0, 0, 0, 0
