@@ -94,25 +94,17 @@ func (b *rxBench) measure(sections int) (float64, error) {
 
 // benchRX measures the receive path.
 func benchRX() (out []figure, err error) {
-	names := make([]string, len(rxVariants))
-	benches := make([]*rxBench, len(rxVariants))
-	for i, v := range rxVariants {
-		if benches[i], err = newRxBench(v.name); err != nil {
-			return nil, err
-		}
-		defer benches[i].close()
-		names[i] = v.name
+	var names []string
+	for _, v := range rxVariants {
+		names = append(names, v.name)
 	}
-	ns, allocs, err := inTurn(names, benches)
+	benches, out, err := measureAll(names, newRxBench, "rx.allocs")
+	defer closeAll(benches)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range names {
-		out = append(out, ns[i].figure(name, "ns/packet"))
-	}
 	s := &benches[0].c.rxStats
-	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}),
-		summarize("rx.allocs", "allocs/packet", allocs))
+	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}))
 	memory, err := memoryFigures()
 	if err != nil {
 		return nil, err

@@ -32,11 +32,13 @@ func (q *recvQueue) lendStarts(out []txFrame) (starts []uint32) {
 	starts = q.starts[slot:][:len(run)]
 	n, bytes := lendRun(out[:len(run)], starts, run, p.own, &lendRules{want: tailWant(owner), mask: tailMask(q.mask), head: q.head,
 		limit: q.limit, iova: p.mem.iova, last: uint32(len(p.mem.b) - cacheLine), id: p.id})
-	q.countTags(run[:n])
 	q.head += uint32(n)
 	q.cq.ci += uint32(n)
 	q.lentAt = q.posted
 	q.account(n, uint64(bytes))
+	if q.strip != 0 {
+		q.countTags(n)
+	}
 	return starts[:n]
 }
 

@@ -216,6 +216,9 @@ func (c caps) refusesMPWQE() string {
 	return ""
 }
 
+// mpwqe reports whether they can.
+func (c caps) mpwqe() bool { return c.refusesMPWQE() == "" }
+
 // defaultFlags are the private flags where the user says nothing. They are what
 // Linux 6.12 has in force on a port that its bus is fast enough for, but for striding
 // receive queues, which it has on: frames cost more in them here (rx.drop.striding).
@@ -227,8 +230,7 @@ func (c caps) refusesMPWQE() string {
 // are busy wait for no interrupt either way; and firmware gets no command while
 // packets flow.
 func defaultFlags(c caps) privFlags {
-	shares := c.refusesMPWQE() == ""
-	return privFlags{rxCQEModer: c.fromCQE, xdpTxMPWQE: shares, skbTxMPWQE: shares}
+	return privFlags{rxCQEModer: c.fromCQE, xdpTxMPWQE: c.mpwqe(), skbTxMPWQE: c.mpwqe()}
 }
 
 // wishes are what the user asks for; zero means "decide".

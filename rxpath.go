@@ -85,7 +85,7 @@ type rxStats struct {
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
 	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
-	fillerStrides, congested, stripped                                                            uint64
+	fillerStrides, stripped                                                                       uint64
 }
 
 // publish makes the tally visible to others.
@@ -103,9 +103,12 @@ func (q *recvQueue) publish() {
 	s.small.add(t.small)
 	s.recover.add(t.recovered)
 	s.fillerStrides.add(t.fillerStrides)
-	s.congested.add(t.congested)
 	s.stripped.add(t.stripped)
 	*t = rxTally{}
+	if q.ring != nil {
+		s.congested.add(q.ring.congested)
+		q.ring.congested = 0
+	}
 	q.pool.publish()
 }
 
@@ -320,9 +323,6 @@ func (q *recvQueue) fillStrides() {
 	if q.ring.short {
 		q.tally.starved++
 	}
-	if q.ring.congested {
-		q.tally.congested++
-	}
 	if q.ring.ico.failed && !q.failed {
 		q.failed, q.cause = true, q.ring.ico.cause
 	}
@@ -494,6 +494,9 @@ func (q *recvQueue) viewPlain(out []packet) (n int, bytes uint64) {
 	slot, ci := q.head&q.mask, q.cq.ci
 	n, bytes = q.dropPlain(min(len(out), int(q.mask+1-slot)))
 	run, _ := q.cq.run(ci, n)
+	if q.strip != 0 {
+		q.tally.stripped += tagsOf(run)
+	}
 	starts, all := q.starts[slot:], q.pool.mem.b
 	out, starts = out[:len(run)], starts[:len(run)]
 	for i := range run {
@@ -542,11 +545,15 @@ func (q *recvQueue) account(packets int, bytes uint64) {
 func (q *recvQueue) dropMany(most int) (n int, bytes uint64) {
 	switch {
 	case q.minis.left() == 0:
-		return q.dropPlain(most)
+		if n, bytes = q.dropPlain(most); q.strip != 0 {
+			q.countTags(n)
+		}
 	case q.ring == nil:
 		n, bytes = q.minis.skim(min(most, int(q.posted-q.head)), q.limit)
-		q.tally.stripped += uint64(n) * (tagOf(&q.minis.whole) & q.strip)
 		q.head += uint32(n)
+		if q.strip != 0 {
+			q.tally.stripped += uint64(n) * tagOf(&q.minis.whole)
+		}
 	}
 	return n, bytes
 }
@@ -573,7 +580,6 @@ func (q *recvQueue) dropPlain(most int) (n int, bytes uint64) {
 		head++
 	}
 	n = int(head - q.head)
-	q.countTags(run[:n])
 	q.cq.ci += uint32(n)
 	q.head = head
 	return n, bytes
@@ -602,7 +608,6 @@ func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
 		bytes += uint64(size)
 		n++
 	}
-	q.countTags(run[:n])
 	q.cq.ci += uint32(n)
 	r.head, r.stride = head, stride
 	return n, bytes
@@ -611,12 +616,11 @@ func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
 // tagOf is 1 where the device took a tag out of the frame, or left one in.
 func tagOf(e *cqe) uint64 { return uint64(e.info>>8) & 1 }
 
-// countTags counts the frames of a run whose tag was taken out. Where none is, it
-// does not look.
-func (q *recvQueue) countTags(run []cqe) {
-	if q.strip != 0 {
-		q.tally.stripped += tagsOf(run)
-	}
+// countTags counts those of the n completions taken last, a run, whose frame's tag
+// was taken out. Call it only where tags are.
+func (q *recvQueue) countTags(n int) {
+	run, _ := q.cq.run(q.cq.ci-uint32(n), n)
+	q.tally.stripped += tagsOf(run)
 }
 
 // tagsOf is how many frames of a run have or had a tag.

@@ -288,16 +288,17 @@ func TestCongestedUMRsAreCounted(t *testing.T) {
 		hold(perWQE)
 		q.finish() // asks for pages, and nobody answers
 		require.EqualValues(t, i+1, q.ring.umrs)
-		require.Zero(t, q.tally.congested)
+		require.Zero(t, q.ring.congested)
 	}
 	for ; n < 3; n++ {
 		q.finish()
-		require.EqualValues(t, n+1, q.tally.congested)
+		require.EqualValues(t, n+1, q.ring.congested)
 	}
 	settleDevice(d)
 	q.finish()
 	require.Zero(t, q.ring.umrs)
-	require.Equal(t, n, q.tally.congested)
+	q.publish()
+	require.Equal(t, n, q.stats.congested.get())
 	for _, r := range refs {
 		q.pool.release(r)
 	}

@@ -42,8 +42,9 @@ type strideRing struct {
 	short  bool // the last fill wanted pages that were not there
 
 	umrs      uint32 // under way
+	found     uint32 // of these, when the last fill began
 	lastUMRs  uint32 // posted by the last fill that posted any
-	congested bool   // the last fill found more under way than that
+	congested uint64 // fills that found more under way than that; since the last publish
 }
 
 // strideState says what of a WQE's pages the device knows.
@@ -95,13 +96,11 @@ func (r *strideRing) fill() bool {
 	from := r.posted
 	r.short = false
 	r.ico.complete()
-	before := r.umrs
-	r.congested = before > r.lastUMRs
+	if r.found = r.umrs; r.found > r.lastUMRs {
+		r.congested++
+	}
 	for r.mapped-r.head < r.mask && r.prepare(r.mapped&r.mask) {
 		r.mapped++
-	}
-	if r.umrs != before {
-		r.lastUMRs = r.umrs - before
 	}
 	r.ico.ring()
 	for r.posted != r.mapped && r.state[r.posted&r.mask] == strideMapped {
@@ -149,6 +148,7 @@ func (r *strideRing) prepare(w uint32) bool {
 	}
 	r.state[w] = strideWaiting
 	r.umrs++
+	r.lastUMRs = r.umrs - r.found
 	return true
 }
 
