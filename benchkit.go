@@ -119,6 +119,33 @@ func inTurn[B sectioned](names []string, benches []B) (ns []timing, allocs []flo
 	return ns, allocs, nil
 }
 
+// measureAll opens benchmarks by name and measures them in turn: a figure of each, and
+// one of the allocations of all. Whoever calls it closes them, whatever went wrong.
+func measureAll[B sectioned](names []string, open func(name string) (B, error), allocs string) (benches []B, out []figure, err error) {
+	for _, name := range names {
+		b, err := open(name)
+		if err != nil {
+			return benches, nil, err
+		}
+		benches = append(benches, b)
+	}
+	ns, perPacket, err := inTurn(names, benches)
+	if err != nil {
+		return benches, nil, err
+	}
+	for i, name := range names {
+		out = append(out, ns[i].figure(name, "ns/packet"))
+	}
+	return benches, append(out, summarize(allocs, "allocs/packet", perPacket)), nil
+}
+
+// closeAll closes what measureAll has opened.
+func closeAll[B interface{ close() error }](benches []B) {
+	for _, b := range benches {
+		_ = b.close() // nothing is measured any more
+	}
+}
+
 // against adds the ratio to another figure of the same run.
 func (f figure) against(o figure) figure {
 	f.Against = o.Name

@@ -94,25 +94,17 @@ func (b *rxBench) measure(sections int) (float64, error) {
 
 // benchRX measures the receive path.
 func benchRX() (out []figure, err error) {
-	names := make([]string, len(rxVariants))
-	benches := make([]*rxBench, len(rxVariants))
-	for i, v := range rxVariants {
-		if benches[i], err = newRxBench(v.name); err != nil {
-			return nil, err
-		}
-		defer benches[i].close()
-		names[i] = v.name
+	var names []string
+	for _, v := range rxVariants {
+		names = append(names, v.name)
 	}
-	ns, allocs, err := inTurn(names, benches)
+	benches, out, err := measureAll(names, newRxBench, "rx.allocs")
+	defer closeAll(benches)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range names {
-		out = append(out, ns[i].figure(name, "ns/packet"))
-	}
 	s := &benches[0].c.rxStats
-	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}),
-		summarize("rx.allocs", "allocs/packet", allocs))
+	out = append(out, summarize("rx.doorbells_per_64", "doorbells", []float64{64 * float64(2*s.doorbells.get()) / float64(s.packets.get())}))
 	memory, err := memoryFigures()
 	if err != nil {
 		return nil, err
@@ -190,7 +182,7 @@ func benchPool() ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	fifo := summarize("pool.recycled.fifo", "%", []float64{recycledByFIFO()})
+	fifo := summarize("pool.recycled.fifo", "%", []float64{recycledByFIFO(defaultRing/2, slowPackets, slowShare, slowHold)})
 	return []figure{summarize("pool.recycled", "%", []float64{pool}).against(fifo), fifo}, nil
 }
 
@@ -218,65 +210,6 @@ func recycledByPool() (percent float64, err error) {
 	}
 	used := w.seen / c.rx.layout.bulk * int(c.rx.pages)
 	return 100 * (1 - float64(slow)/float64(used)), nil
-}
-
-// fifoCache is a page cache of the old kind, for comparison: pages are put in
-// when the queue is done with them, lent or not, and taken out in that order; one
-// that is still lent blocks all behind it.
-type fifoCache struct {
-	pages [256]int // Linux: MLX5E_CACHE_SIZE
-	head  int
-	n     int
-}
-
-// put reports whether there was room.
-func (f *fifoCache) put(page int) bool {
-	if f.n == len(f.pages) {
-		return false
-	}
-	f.pages[(f.head+f.n)%len(f.pages)] = page
-	f.n++
-	return true
-}
-
-// take returns the oldest page if it is not lent, as lent says.
-func (f *fifoCache) take(lent func(page int) bool) (page int, ok bool) {
-	if f.n == 0 || lent(f.pages[f.head]) {
-		return 0, false
-	}
-	page = f.pages[f.head]
-	f.head, f.n = (f.head+1)%len(f.pages), f.n-1
-	return page, true
-}
-
-// recycledByFIFO runs a ring of the same size, two WQEs a page, over a FIFO cache.
-func recycledByFIFO() (percent float64) {
-	var cache fifoCache
-	until := map[int]int{} // page: held up to this packet
-	ring := make([]int, defaultRing/2)
-	fresh := len(ring)
-	for i := range ring {
-		ring[i] = i
-	}
-	used, recycled := 0, 0
-	for seen := 0; seen < slowPackets; seen += 2 {
-		at := seen / 2 % len(ring)
-		if seen%slowShare == 0 {
-			until[ring[at]] = seen + slowHold
-		}
-		if !cache.put(ring[at]) {
-			delete(until, ring[at]) // to the page allocator
-		}
-		used++
-		page, ok := cache.take(func(page int) bool { return until[page] > seen })
-		if ok {
-			recycled++
-		} else {
-			page, fresh = fresh, fresh+1
-		}
-		ring[at] = page
-	}
-	return 100 * float64(recycled) / float64(used)
 }
 
 // isRX tells the receive benchmarks from the others by name.

@@ -73,23 +73,15 @@ func newXDPBench(name string) (*rxBench, error) {
 
 // benchXDP measures programs.
 func benchXDP() (out []figure, err error) {
-	names := make([]string, len(xdpVariants))
-	benches := make([]*rxBench, len(xdpVariants))
-	for i, v := range xdpVariants {
-		if benches[i], err = newXDPBench(v.name); err != nil {
-			return nil, err
-		}
-		defer benches[i].close()
-		names[i] = v.name
+	var names []string
+	for _, v := range xdpVariants {
+		names = append(names, v.name)
 	}
-	ns, allocs, err := inTurn(names, benches)
+	benches, out, err := measureAll(names, newXDPBench, "xdp.allocs")
+	defer closeAll(benches)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range names {
-		out = append(out, ns[i].figure(name, "ns/packet"))
-	}
-	out = append(out, summarize("xdp.allocs", "allocs/packet", allocs))
 	counted, err := instructionFigures(names...)
 	return append(out, counted...), err
 }

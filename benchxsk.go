@@ -110,23 +110,15 @@ func (b *xskBench) packets() uint64 {
 
 // benchXSK measures sockets.
 func benchXSK() (out []figure, err error) {
-	names := make([]string, len(xskVariants))
-	benches := make([]*xskBench, len(xskVariants))
-	for i, v := range xskVariants {
-		if benches[i], err = newXSKBench(v.name); err != nil {
-			return nil, err
-		}
-		defer benches[i].close()
-		names[i] = v.name
+	var names []string
+	for _, v := range xskVariants {
+		names = append(names, v.name)
 	}
-	ns, allocs, err := inTurn(names, benches)
+	benches, out, err := measureAll(names, newXSKBench, "xsk.allocs")
+	defer closeAll(benches)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range names {
-		out = append(out, ns[i].figure(name, "ns/packet"))
-	}
-	out = append(out, summarize("xsk.allocs", "allocs/packet", allocs))
 	attached, err := attachedFigures()
 	if err != nil {
 		return nil, fmt.Errorf("xsk.attached: %w", err)

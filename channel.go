@@ -39,7 +39,7 @@ func (n *nic) applyFlags() {
 
 // takeOver applies settings; the channel's goroutine calls it, or newChannel.
 func (c *channel) takeOver(want uint32) {
-	c.have = want
+	c.have, c.noComplete = want, want&wantNoComplete != 0
 	c.tx.sessions(want&wantSKB != 0)
 	if c.forward != nil {
 		c.forward.sessions(want&wantXDP != 0)

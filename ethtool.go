@@ -26,17 +26,6 @@ func always(caps) bool { return true }
 // movesPeriod is the condition of both flags for where moderation starts.
 func movesPeriod(c caps) bool { return c.moderation && c.moderMode }
 
-// canMPWQE is the condition of both flags for multi-packet send WQEs.
-func canMPWQE(c caps) string {
-	switch {
-	case !c.mpw:
-		return "the device has no enhanced multi-packet send WQE"
-	case c.inlineMode != inlineNone:
-		return "the device needs packet headers inline in each send WQE"
-	}
-	return ""
-}
-
 // unless refuses with text when a capability is missing.
 func unless(has func(caps) bool, text string) func(caps) string {
 	return func(c caps) string {
@@ -58,8 +47,8 @@ var privFlagTable = []privFlag{
 		unless(func(c caps) bool { return c.striding && c.strideMin }, "the device has no multi-packet receive WQE of small strides"), always},
 	{"rx_no_csum_complete", func(f *privFlags) *bool { return &f.rxNoCsumComplete },
 		unless(func(c caps) bool { return c.csum }, "the device does not sum packets"), always},
-	{"xdp_tx_mpwqe", func(f *privFlags) *bool { return &f.xdpTxMPWQE }, canMPWQE, always},
-	{"skb_tx_mpwqe", func(f *privFlags) *bool { return &f.skbTxMPWQE }, canMPWQE, always},
+	{"xdp_tx_mpwqe", func(f *privFlags) *bool { return &f.xdpTxMPWQE }, caps.refusesMPWQE, always},
+	{"skb_tx_mpwqe", func(f *privFlags) *bool { return &f.skbTxMPWQE }, caps.refusesMPWQE, always},
 }
 
 // findPrivFlag looks a flag up by name.

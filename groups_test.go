@@ -52,6 +52,9 @@ var trapTraffic = []struct {
 	{"UDP", false, wantedFrame},
 	{"UDP in a VLAN", false, ethFrame(ethVLAN, vlanTagged(7, ethIPv4, ip4Packet(ipUDP, 0, udpDatagram(1, 2, numberedBody(0)))))},
 	{"a fragment", false, ethFrame(ethIPv4, ip4Packet(ipUDP, 185, numberedBody(0)))},
+	{"a wrong checksum of the IPv4 header", false, changed(udp4, etherHeader+10, 0xba, 0xd0)},
+	{"a wrong UDP checksum", false, changed(udp4, etherHeader+26, 0xba, 0xd0)},
+	{"a wrong TCP checksum", false, changed(tcp4, etherHeader+36, 0xba, 0xd0)},
 }
 
 // Control traffic goes to the last channel and nothing else does, on every profile.
@@ -77,6 +80,40 @@ func TestControlTrafficHasAQueueOfItsOwn(t *testing.T) {
 			require.Less(t, queues[uint32(i)][0], 2, "%s: %s", profile, c.name)
 		}
 	}
+}
+
+// What says that it is IP and is not is unmatched where tables match the version that
+// the device has found, and IP where they only match the EtherType. Each comes once.
+func TestWhatIsNoIPIsUnmatched(t *testing.T) {
+	frames := [][]byte{changed(udp4, etherHeader, 0x75), changed(udp4, etherHeader, 0x42), changed(udp6, etherHeader, 0x45)}
+	for i, f := range frames {
+		frames[i] = marked(f, i)
+	}
+	for _, profile := range model.Profiles() {
+		queues, _ := received(t, profile, wishes{queues: 1, promisc: true, trap: true}, frames, len(frames))
+		for i := range frames {
+			require.Equal(t, []int{map[bool]int{true: 0, false: 1}[profile == "cx4"]}, queues[uint32(i)], "%s frame %d", profile, i)
+		}
+	}
+}
+
+// A frame whose checksum is wrong goes where its headers lead, and its verdict says
+// that nothing was found right.
+func TestWrongChecksumsAreToldOnArrival(t *testing.T) {
+	right := numberedUDP(1, 100) // without a UDP checksum
+	wire := &listWire{frames: [][]byte{right, changed(right, etherHeader+26, 0xba, 0xd0), changed(right, etherHeader+10, 0xba, 0xd0)}}
+	d, n, c := rxRig(t, wire, wishes{trap: true})
+	require.Len(t, n.channels, 2)
+	n.params.flags.rxNoCsumComplete = true
+	n.applyFlags()
+	for _, c := range n.channels {
+		c.setHandler(&countWork{})
+	}
+	drainPoll(d, c)
+	drainPoll(d, n.channels[1])
+	require.EqualValues(t, 1, c.csum[csumUnnecessary].get())
+	require.EqualValues(t, 2, c.csum[csumNone].get())
+	require.EqualValues(t, 3, c.rxStats.packets.get(), "none is set apart")
 }
 
 // Without promiscuous mode the filter still decides first.

@@ -20,6 +20,12 @@ type guest struct {
 	socket    bool // for the channel's socket, not for its handler
 }
 
+// packet is the view of a guest that lies in pool.
+func (g *guest) packet(pool *pagePool) packet {
+	return packet{b: pool.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,
+		info: g.info, tag: g.tag, hashType: g.hashType, frags: 1}
+}
+
 // guestSlots is how many packets may wait for a channel.
 const guestSlots = 1024
 

@@ -36,6 +36,9 @@ func (q *recvQueue) lendStarts(out []txFrame) (starts []uint32) {
 	q.cq.ci += uint32(n)
 	q.lentAt = q.posted
 	q.account(n, uint64(bytes))
+	if q.strip != 0 {
+		q.countTags(n)
+	}
 	return starts[:n]
 }
 

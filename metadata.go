@@ -22,8 +22,12 @@ const (
 // csumStats counts verdicts, by mlx5e's names.
 type csumStats [csumVerdicts]counter
 
-// count adds a batch's verdicts.
-func (s *csumStats) count(n *[csumVerdicts]uint64) {
+// note counts the verdicts of a batch; noComplete as with verdict.
+func (s *csumStats) note(packets []packet, noComplete bool) {
+	var n [csumVerdicts]uint64
+	for i := range packets {
+		n[packets[i].verdict(noComplete)]++
+	}
 	for i := range n {
 		s[i].add(n[i])
 	}

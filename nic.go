@@ -135,7 +135,7 @@ type channel struct {
 	rxStats rxStats
 	made    []*undo // what takes receive queues back
 	icoUndo undo
-	csum    csumStats // of frames whose verdict the handler asked for
+	csum    csumStats // of frames that became packets, see hand
 	drops   bool      // the handler only counts
 	direct  directHandler
 	tx      *sendQueue
@@ -148,6 +148,8 @@ type channel struct {
 	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
 	have    uint32        // settings in force
 	done    chan struct{} // closed when the loop has ended
+
+	noComplete bool // of the settings in force: no checksum verdict "complete"
 }
 
 // handler is what a channel does with packets. It is called from the channel's
@@ -593,7 +595,7 @@ func (n *nic) newRX(c *channel, p *params) (*recvQueue, error) {
 		return nil, err
 	}
 	cfg := recvConfig{pool: c.pool, stats: &c.rxStats, layout: p.rxLayout, log: p.logRQ, frame: p.frame, lkey: n.lkey,
-		mini: p.rxMini, strides: p.rxStrides}
+		mini: p.rxMini, strides: p.rxStrides, strip: p.strip}
 	if p.rxStrides.on() {
 		if err := n.newICO(c); err != nil {
 			return nil, err
@@ -706,6 +708,9 @@ func (n *nic) newXSK(c *channel) error {
 	}
 	if q.recv, err = newXSKRecv(n.mem, cq, p.logRQ, p.frame, n.lkey, &n.undo); err != nil {
 		return err
+	}
+	if p.strip {
+		q.recv.strip = 1
 	}
 	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
 	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})

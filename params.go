@@ -209,11 +209,30 @@ type privFlags struct {
 	skbTxMPWQE       bool // skb_tx_mpwqe
 }
 
-// mpwqe reports whether multi-packet send WQEs can be used.
-func (c caps) mpwqe() bool { return c.mpw && c.inlineMode == inlineNone }
+// refusesMPWQE says why multi-packet send WQEs cannot be used; "" is that they can.
+func (c caps) refusesMPWQE() string {
+	switch {
+	case !c.mpw:
+		return "the device has no enhanced multi-packet send WQE"
+	case c.inlineMode != inlineNone:
+		return "the device needs packet headers inline in each send WQE"
+	}
+	return ""
+}
 
-// defaultFlags are the private flags where the user says nothing: Linux's, but
-// for striding receive queues and compression, which are off.
+// mpwqe reports whether they can.
+func (c caps) mpwqe() bool { return c.refusesMPWQE() == "" }
+
+// defaultFlags are the private flags where the user says nothing. They are what
+// Linux 6.12 has in force on a port that its bus is fast enough for, but for striding
+// receive queues, which it has on: frames cost more in them here (rx.drop.striding).
+// Its ethtool shows rx_cqe_moder off until somebody sets it, while the period does
+// start at the completion ("CQE mode RX: on"); ours shows what is in force.
+//
+// Linux moderates adaptively from the start, we when asked to (-adaptive-rx): the
+// period is else the one that Linux has without it, the same in every run; loops that
+// are busy wait for no interrupt either way; and firmware gets no command while
+// packets flow.
 func defaultFlags(c caps) privFlags {
 	return privFlags{rxCQEModer: c.fromCQE, xdpTxMPWQE: c.mpwqe(), skbTxMPWQE: c.mpwqe()}
 }

@@ -798,24 +798,52 @@ var (
 // eth_2819_cntrs_grp_data_layout
 var (
 	rfc2819Undersize = wide{0x30} // ether_stats_undersize_pkts_high
-	rfc2819Oversize  = wide{0x38} // ether_stats_oversize_pkts_high
 	rfc2819Fragments = wide{0x40} // ether_stats_fragments_high
 	rfc2819Jabbers   = wide{0x48} // ether_stats_jabbers_high
+	rfc2819To64      = wide{0x58} // ether_stats_pkts64octets_high
+	rfc2819To127     = wide{0x60} // ether_stats_pkts65to127octets_high
+	rfc2819To255     = wide{0x68} // ether_stats_pkts128to255octets_high
+	rfc2819To511     = wide{0x70} // ether_stats_pkts256to511octets_high
+	rfc2819To1023    = wide{0x78} // ether_stats_pkts512to1023octets_high
+	rfc2819To1518    = wide{0x80} // ether_stats_pkts1024to1518octets_high
+	rfc2819To2047    = wide{0x88} // ether_stats_pkts1519to2047octets_high
+	rfc2819To4095    = wide{0x90} // ether_stats_pkts2048to4095octets_high
+	rfc2819To8191    = wide{0x98} // ether_stats_pkts4096to8191octets_high
+	rfc2819To10239   = wide{0xa0} // ether_stats_pkts8192to10239octets_high
 )
 
 // eth_802_3_cntrs_grp_data_layout
 var (
-	ieeeTxFrames  = wide{0x00} // a_frames_transmitted_ok_high
-	ieeeRxFrames  = wide{0x08} // a_frames_received_ok_high
-	ieeeFcsErrors = wide{0x10} // a_frame_check_sequence_errors_high
-	ieeeTxOctets  = wide{0x20} // a_octets_transmitted_ok_high
-	ieeeRxOctets  = wide{0x28} // a_octets_received_ok_high
+	ieeeTxFrames         = wide{0x00} // a_frames_transmitted_ok_high
+	ieeeRxFrames         = wide{0x08} // a_frames_received_ok_high
+	ieeeFcsErrors        = wide{0x10} // a_frame_check_sequence_errors_high
+	ieeeTxOctets         = wide{0x20} // a_octets_transmitted_ok_high
+	ieeeRxOctets         = wide{0x28} // a_octets_received_ok_high
+	ieeeTxMulticast      = wide{0x30} // a_multicast_frames_xmitted_ok_high
+	ieeeTxBroadcast      = wide{0x38} // a_broadcast_frames_xmitted_ok_high
+	ieeeRxMulticast      = wide{0x40} // a_multicast_frames_received_ok_high
+	ieeeRxBroadcast      = wide{0x48} // a_broadcast_frames_received_ok_high
+	ieeeInRangeLength    = wide{0x50} // a_in_range_length_errors_high
+	ieeeOutOfRangeLength = wide{0x58} // a_out_of_range_length_field_high
+	ieeeTooLong          = wide{0x60} // a_frame_too_long_errors_high
+	ieeeSymbolErrors     = wide{0x68} // a_symbol_error_during_carrier_high
+	ieeeTxControl        = wide{0x70} // a_mac_control_frames_transmitted_high
+	ieeeRxControl        = wide{0x78} // a_mac_control_frames_received_high
+	ieeeUnsupported      = wide{0x80} // a_unsupported_opcodes_received_high
+	ieeeRxPause          = wide{0x88} // a_pause_mac_ctrl_frames_received_high
+	ieeeTxPause          = wide{0x90} // a_pause_mac_ctrl_frames_transmitted_high
 )
 
 // eth_2863_cntrs_grp_data_layout
 var (
 	rfc2863InDiscards  = wide{0x10} // if_in_discards_high
 	rfc2863OutDiscards = wide{0x38} // if_out_discards_high
+	rfc2863OutErrors   = wide{0x40} // if_out_errors_high
+)
+
+// phys_layer_cntrs
+var (
+	physLinkDowns = field{0xc0, 31, 0} // link_down_events
 )
 
 // What MODIFY_CQ changes (modify_field_select).
@@ -919,6 +947,7 @@ const (
 	ppcntIEEE8023 = 0x00
 	ppcntRFC2863  = 0x01
 	ppcntRFC2819  = 0x02
+	ppcntPhysical = 0x12
 )
 
 // Sizes of answers, in bytes, where the driver reads them whole.

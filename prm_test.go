@@ -155,6 +155,7 @@ var constants = []struct {
 	{ppcntIEEE8023, "ppcnt_group", "MLX5_IEEE_802_3_COUNTERS_GROUP"},
 	{ppcntRFC2863, "ppcnt_group", "MLX5_RFC_2863_COUNTERS_GROUP"},
 	{ppcntRFC2819, "ppcnt_group", "MLX5_RFC_2819_COUNTERS_GROUP"},
+	{ppcntPhysical, "ppcnt_group", "MLX5_PHYSICAL_LAYER_COUNTERS_GROUP"},
 	{queueReset, "sq_state", "MLX5_SQC_STATE_RST"},
 	{queueReady, "sq_state", "MLX5_SQC_STATE_RDY"},
 	{queueError, "sq_state", "MLX5_SQC_STATE_ERR"},

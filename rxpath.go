@@ -76,11 +76,16 @@ type rxStats struct {
 	blocks    counter // compressed sessions
 	small     counter // completions in them
 	recover   counter // resets after an error
+
+	fillerStrides counter // strides that these cost
+	congested     counter // fills that found UMRs from before the last fill under way
+	stripped      counter // frames out of which the device took a tag
 }
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
 	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
+	fillerStrides, stripped                                                                       uint64
 }
 
 // publish makes the tally visible to others.
@@ -97,7 +102,13 @@ func (q *recvQueue) publish() {
 	s.blocks.add(t.blocks)
 	s.small.add(t.small)
 	s.recover.add(t.recovered)
+	s.fillerStrides.add(t.fillerStrides)
+	s.stripped.add(t.stripped)
 	*t = rxTally{}
+	if q.ring != nil {
+		s.congested.add(q.ring.congested)
+		q.ring.congested = 0
+	}
 	q.pool.publish()
 }
 
@@ -109,6 +120,7 @@ type recvConfig struct {
 	log     uint8    // log2 of the WQEs
 	frame   int      // longest frame to let in, without FCS
 	lkey    uint32   // of a legacy queue's buffers
+	strip   bool     // the device takes VLAN tags out
 	mini    uint8    // what compressed completions carry
 	strides strideLayout
 	pageKey uint32    // of a striding queue's buffers
@@ -136,6 +148,7 @@ type recvQueue struct {
 	pool    *pagePool
 	ring    *strideRing // of a striding queue, which has no use for what stands above
 	minis   miniCQEs
+	strip   uint64 // 1 where the device takes VLAN tags out
 	batch   [napiBudget]packet
 	failed  bool      // an error completion was seen; the queue waits for recovery
 	cause   cqeError  // of that
@@ -155,6 +168,9 @@ func newRecvQueue(mem *arena, cq *compQueue, c recvConfig, u *undo) (*recvQueue,
 	n := 1 << c.log
 	q := &recvQueue{cq: cq, layout: c.layout, lkey: c.lkey, mask: uint32(n - 1), perWQE: 1 << (c.layout.logStride - 4),
 		limit: uint32(c.frame), minis: miniCQEs{format: c.mini}, pool: c.pool, stats: c.stats, undo: u}
+	if c.strip {
+		q.strip = 1
+	}
 	size := n << c.layout.logStride
 	if c.strides.on() {
 		size = n * strideWQESize
@@ -469,6 +485,7 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 		if !ok {
 			continue
 		}
+		q.tally.stripped += tagOf(e) & q.strip
 		p := &q.batch[n]
 		describe(p, e)
 		if q.ring != nil {
@@ -491,6 +508,9 @@ func (q *recvQueue) viewPlain(out []packet) (n int, bytes uint64) {
 	slot, ci := q.head&q.mask, q.cq.ci
 	n, bytes = q.dropPlain(min(len(out), int(q.mask+1-slot)))
 	run, _ := q.cq.run(ci, n)
+	if q.strip != 0 {
+		q.tally.stripped += tagsOf(run)
+	}
 	starts, all := q.starts[slot:], q.pool.mem.b
 	out, starts = out[:len(run)], starts[:len(run)]
 	for i := range run {
@@ -519,6 +539,7 @@ func (q *recvQueue) drop(budget int) (done int) {
 		}
 		done++
 		if size, _, ok := q.place(e, w); ok {
+			q.tally.stripped += tagOf(e) & q.strip
 			n++
 			bytes += uint64(size)
 		}
@@ -538,10 +559,15 @@ func (q *recvQueue) account(packets int, bytes uint64) {
 func (q *recvQueue) dropMany(most int) (n int, bytes uint64) {
 	switch {
 	case q.minis.left() == 0:
-		return q.dropPlain(most)
+		if n, bytes = q.dropPlain(most); q.strip != 0 {
+			q.countTags(n)
+		}
 	case q.ring == nil:
 		n, bytes = q.minis.skim(min(most, int(q.posted-q.head)), q.limit)
 		q.head += uint32(n)
+		if q.strip != 0 {
+			q.tally.stripped += uint64(n) * tagOf(&q.minis.whole)
+		}
 	}
 	return n, bytes
 }
@@ -599,6 +625,26 @@ func (q *recvQueue) dropStrides(most int) (n int, bytes uint64) {
 	q.cq.ci += uint32(n)
 	r.head, r.stride = head, stride
 	return n, bytes
+}
+
+// tagOf is 1 where the device took a tag out of the frame, or left one in.
+func tagOf(e *cqe) uint64 { return uint64(e.info>>8) & 1 }
+
+// countTags counts those of the n completions taken last, a run, whose frame's tag
+// was taken out. Call it only where tags are.
+func (q *recvQueue) countTags(n int) {
+	run, _ := q.cq.run(q.cq.ci-uint32(n), n)
+	q.tally.stripped += tagsOf(run)
+}
+
+// tagsOf is how many frames of a run have or had a tag.
+//
+//go:noinline
+func tagsOf(run []cqe) (n uint64) {
+	for i := range run {
+		n += tagOf(&run[i])
+	}
+	return n
 }
 
 // next returns the completion that comes next with its tail, taken out of a
@@ -684,6 +730,7 @@ func (q *recvQueue) placeStrides(e *cqe, w uint64) (size, slot uint32, ok bool) 
 	switch {
 	case filler:
 		q.tally.filler++
+		q.tally.fillerStrides += uint64(took)
 	case size > q.limit:
 		q.tally.oversize++
 	default:

@@ -16,8 +16,12 @@ import (
 	"mlx5d/model"
 )
 
-// Tests are a debug build: every post is checked against the sharing rule.
-func init() { debugPosts = "on" }
+// checkPosts makes the test a debug build: every post is checked against the sharing
+// rule. Call it before the NIC is opened.
+func checkPosts(t testing.TB) {
+	debugPosts = "on"
+	t.Cleanup(func() { debugPosts = "" })
+}
 
 // numberedWire sends frames that say who they are: IPv4 and UDP, with a number
 // behind the headers and then bytes that follow from it.
@@ -247,6 +251,7 @@ type rxCase struct {
 	share   int // one packet in so many is held by another goroutine
 	queues  int
 	lossy   bool // the wire waits for nobody
+	checked bool // every post is checked
 }
 
 func (c rxCase) name() string {
@@ -260,17 +265,22 @@ func (c rxCase) name() string {
 	if c.lossy {
 		kind += "/lossy"
 	}
+	if c.checked {
+		kind += "/checked"
+	}
 	return fmt.Sprintf("%s/%s/mtu%d/ring%d/hold%d", c.profile, kind, c.w.mtu, c.w.rxRing, c.share)
 }
 
+// rxCases are all; half of them run as users do, without the check, and so that over
+// the profiles each kind of queue meets each size both ways.
 func rxCases() (out []rxCase) {
-	for _, profile := range model.Profiles() {
-		for _, kind := range []wishes{{}, {rxStriding: true}, {rxCompress: true}, {rxCompress: true, rxMini: 1 + miniChecksum},
+	for p, profile := range model.Profiles() {
+		for k, kind := range []wishes{{}, {rxStriding: true}, {rxCompress: true}, {rxCompress: true, rxMini: 1 + miniChecksum},
 			{rxStriding: true, rxCompress: true}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniChecksum}, {rxStriding: true, rxCompress: true, rxMini: 1 + miniHash}} {
-			for i, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 7}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}, {1500, 64, 40, 5}} {
+			for i, size := range []struct{ mtu, ring, above, share int }{{1500, 64, 0, 150}, {3500, 64, 0, 0}, {9000, 128, 300, 3}, {300, 64, 200, 20}, {1500, 1024, 40, 100}, {1500, 64, 40, 5}} {
 				w := kind
 				w.mtu, w.rxRing, w.promisc = size.mtu, size.ring, true
-				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2, i == 5})
+				out = append(out, rxCase{profile, w, size.above, size.share, 1 + len(out)%2, i == 5, (p+k+i)%2 == 0})
 			}
 		}
 	}
@@ -300,6 +310,9 @@ func TestReceiveProperty(t *testing.T) {
 }
 
 func runReceiveCase(t *testing.T, rc rxCase, seed uint64, packets int) {
+	if rc.checked {
+		checkPosts(t)
+	}
 	frame := rc.w.mtu + etherHeader + vlanTag
 	wire := newNumberedWire(seed, packets, 60, frame+rc.above)
 	wire.lossless = !rc.lossy
@@ -659,6 +672,29 @@ func TestSharingRuleIsChecked(t *testing.T) {
 	q.held[0] = page
 	q.head -= uint32(q.layout.bulk)
 	require.Panics(t, func() { q.checkBulk(0) }, "the device has it")
+}
+
+// A debug build finds what is wrong with a post when it is posted, also where the
+// loop that users run has no need to look.
+func TestPostsAreCheckedWhenAskedFor(t *testing.T) {
+	wire := newNumberedWire(4, 2000, 60, 1500)
+	d, _, c := rxRig(t, wire, wishes{rxRing: 64})
+	q := c.rx
+	for q.posted-q.lentAt <= 3*(q.mask+1) {
+		settleDevice(d)
+		packets, _ := q.poll(napiBudget)
+		require.NotEmpty(t, packets)
+		q.finish()
+	}
+	settleDevice(d)
+	q.poll(napiBudget)
+	w := q.posted & q.mask * q.perWQE
+	good := q.segs[w]
+	q.segs[w] = dataSeg(100, q.lkey, 4096)
+	checkPosts(t)
+	require.Panics(t, q.finish)
+	q.segs[w] = good
+	require.NotPanics(t, q.finish)
 }
 
 // Half the memory of a page for each WQE, at the MTU that most have.

@@ -13,8 +13,18 @@ package main
 // The user's rules, where there are some, come before all that (ruletable.go).
 //
 // Where control traffic is set apart, a table of what that is stands between the
-// two and leads to a receive queue of its own, as does what is not IP at all. A
-// flood of it then costs its own queue's buffers and time, not those of the rest.
+// two and leads to a receive queue of its own, as does what is not IP at all, or
+// says so and was not found to be on a device that matches the IP version. A flood
+// of it then costs its own queue's buffers and time, not those of the rest.
+//
+// Errored frames. Those that are wrong as Ethernet (FCS, length) never come this far:
+// the port drops and counts them (rx_crc_errors_phy and the like). Those with a wrong
+// IP, TCP or UDP checksum go where their headers lead, since tables match headers
+// alone: the match parameters that Linux 6.12 knows have no field for what the checks
+// found, nor have the profiles that are emulated the capability. Newer devices
+// (ConnectX-6 Dx on) are said to have both; how they count a datagram without a
+// checksum is not known here, and a wrong guess would set wanted traffic apart. The
+// completion tells on arrival (metadata.go: csumNone), for whoever looks.
 //
 // What the filter does not let through is dropped by the device and counted
 // there (rx_steer_missed_packets). A device that does not count that is led to a

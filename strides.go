@@ -40,6 +40,11 @@ type strideRing struct {
 	ico    *icoQueue
 	key    uint32
 	short  bool // the last fill wanted pages that were not there
+
+	umrs      uint32 // under way
+	found     uint32 // of these, when the last fill began
+	lastUMRs  uint32 // posted by the last fill that posted any
+	congested uint64 // fills that found more under way than that; since the last publish
 }
 
 // strideState says what of a WQE's pages the device knows.
@@ -91,6 +96,9 @@ func (r *strideRing) fill() bool {
 	from := r.posted
 	r.short = false
 	r.ico.complete()
+	if r.found = r.umrs; r.found > r.lastUMRs {
+		r.congested++
+	}
 	for r.mapped-r.head < r.mask && r.prepare(r.mapped&r.mask) {
 		r.mapped++
 	}
@@ -139,6 +147,8 @@ func (r *strideRing) prepare(w uint32) bool {
 		return false
 	}
 	r.state[w] = strideWaiting
+	r.umrs++
+	r.lastUMRs = r.umrs - r.found
 	return true
 }
 
@@ -298,6 +308,7 @@ func (q *icoQueue) complete() {
 		for ; q.ptail != m.posts; q.ptail++ {
 			p := &q.posts[q.ptail&q.mask]
 			p.ring.state[p.wqe] = strideMapped
+			p.ring.umrs--
 		}
 	}
 	if ci != q.cq.ci {
@@ -316,6 +327,7 @@ func (q *icoQueue) reset() {
 	for ; q.ptail != q.phead; q.ptail++ {
 		p := &q.posts[q.ptail&q.mask]
 		p.ring.state[p.wqe] = strideStale
+		p.ring.umrs--
 		p.ring.mapped = p.ring.posted // what was to be mapped is looked at again
 	}
 	q.pi, q.ci, q.last, q.rung, q.mhead, q.mtail = 0, 0, 0, 0, 0, 0

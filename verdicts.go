@@ -61,9 +61,19 @@ func (c *channel) receivePlain(budget int) (done int) {
 	}
 	packets, n := c.rx.poll(budget - done)
 	if len(packets) > 0 {
-		c.handler.handle(c, packets)
+		c.hand(packets, &c.csum)
 	}
 	return done + n
+}
+
+// hand gives packets to the handler and counts in to what the device says of their
+// checksums; not for a handler that can do without views, of which it gets some at
+// most.
+func (c *channel) hand(packets []packet, to *csumStats) {
+	if c.direct == nil && !c.drops {
+		to.note(packets, c.noComplete)
+	}
+	c.handler.handle(c, packets)
 }
 
 // receiveXDP is the receive side of a turn with a program: it runs on up to budget
@@ -150,7 +160,7 @@ func (c *channel) judge(w *xdpWork, packets []packet) {
 	}
 	c.redirect(c.rx.pool, frames, redirects)
 	if passes > 0 {
-		c.handler.handle(c, pass(packets, frames, verdicts))
+		c.hand(pass(packets, frames, verdicts), &c.csum)
 	}
 }
 
@@ -302,8 +312,7 @@ func (c *channel) guestRun(most int) (n int) {
 		if n > 0 && (p != pool || g.socket != socket) {
 			break
 		}
-		c.visitors[n] = packet{b: p.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,
-			info: g.info, tag: g.tag, hashType: g.hashType, frags: 1}
+		c.visitors[n] = g.packet(p)
 		pool, socket, refs[n] = p, g.socket, g.page
 		c.guests.drop()
 		n++

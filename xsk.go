@@ -52,12 +52,15 @@ type xskStats struct {
 	badDescs counter // TX entries that were refused
 	txEmpty  counter // polls that found the TX ring empty
 	wakes    counter // wake-ups sent to the client
+	stripped counter // frames out of which the device took a tag
+
+	csum csumStats // of packets that a program passes to the handler
 }
 
 // xskTally is what has been counted and not yet published.
 type xskTally struct {
 	packets, bytes, redirect, drop, abort, ringFull, wqeErr, oversize, flushed, noPage, allocErr, badFill, recovered, copied uint64
-	full, badDescs, txEmpty, wakes                                                                                           uint64
+	full, badDescs, txEmpty, wakes, stripped                                                                                 uint64
 }
 
 // xskRecv is the receive queue of a channel's socket. Its ring lives as long as
@@ -73,6 +76,7 @@ type xskRecv struct {
 	perWQE uint32 // segments a WQE
 	lkey   uint32
 	limit  uint32 // longest frame to let in
+	strip  uint64 // 1 where the device takes VLAN tags out
 
 	pieces uint32   // frames a WQE has now
 	head   uint32   // WQEs handed out
@@ -328,6 +332,9 @@ func (q *xskQueue) takePlain(most int) int {
 	slot, at := r.head&r.mask, s.rxHead&s.rx.mask
 	run, owner := r.cq.run(r.cq.ci, int(min(uint32(most), room, r.posted-r.head, r.mask+1-slot, s.rx.size()-at)))
 	n, bytes := takeRun(s.rx.descs[at:], r.frames[slot:], run, &takeRules{tailWant(owner), tailMask(r.mask), r.head, r.limit, s.umem.log, s.umem.start()})
+	if r.strip != 0 {
+		q.tally.stripped += tagsOf(run[:n])
+	}
 	r.head += n
 	r.cq.ci += n
 	s.rxHead += n
@@ -388,6 +395,7 @@ func (q *xskQueue) consume(e *cqe, w uint64) (slot, size uint32, ok bool) {
 	}
 	r.head++
 	if size = be32word(e.byteCount); tailOpcode(w) == cqeRecv && size <= r.limit {
+		q.tally.stripped += tagOf(e) & r.strip
 		return slot, size, true
 	}
 	if cause := decodeError(e, w); tailOpcode(w) == cqeRecv || tailOpcode(w) == cqeRespErr && cause.syndrome == syndromeLength {
@@ -661,5 +669,6 @@ func (q *xskQueue) publish() {
 	s.badDescs.add(t.badDescs)
 	s.txEmpty.add(t.txEmpty)
 	s.wakes.add(t.wakes)
+	s.stripped.add(t.stripped)
 	*t = xskTally{}
 }

@@ -151,8 +151,7 @@ func (c *channel) passXSK(n int) {
 			q.tally.noPage++
 			continue
 		}
-		c.visitors[k] = packet{b: c.rx.pool.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,
-			info: g.info, tag: g.tag, hashType: g.hashType, frags: 1}
+		c.visitors[k] = g.packet(c.rx.pool)
 		j.refs[k] = g.page
 		k++
 	}
@@ -160,7 +159,7 @@ func (c *channel) passXSK(n int) {
 		return
 	}
 	c.rx.guest = c.rx.pool
-	c.handler.handle(c, c.visitors[:k])
+	c.hand(c.visitors[:k], &q.stats.csum)
 	c.rx.guest = nil
 	for _, r := range j.refs[:k] {
 		c.rx.pool.release(r)
