@@ -76,11 +76,12 @@ type rxStats struct {
 	blocks    counter // compressed sessions
 	small     counter // completions in them
 	recover   counter // resets after an error
+	ended     counter // packets that nobody had taken when the channel stopped
 }
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
-	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
+	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered, ended uint64
 }
 
 // publish makes the tally visible to others.
@@ -97,6 +98,7 @@ func (q *recvQueue) publish() {
 	s.blocks.add(t.blocks)
 	s.small.add(t.small)
 	s.recover.add(t.recovered)
+	s.ended.add(t.ended)
 	*t = rxTally{}
 	q.pool.publish()
 }
@@ -511,6 +513,17 @@ func (q *recvQueue) drop(budget int) (done int) {
 	}
 	q.account(n, bytes)
 	return done
+}
+
+// discard takes all that has come and returns how many packets that were, which
+// whoever calls it counts as lost.
+func (q *recvQueue) discard() (lost uint64) {
+	packets, bytes := q.tally.packets, q.tally.bytes
+	for q.drop(napiBudget) > 0 {
+	}
+	lost = q.tally.packets - packets
+	q.tally.packets, q.tally.bytes = packets, bytes
+	return lost
 }
 
 // account ends a poll.

@@ -53,6 +53,7 @@ var queueStats = []queueStat{
 	{"rx", "csum_unnecessary", func(c *channel) *counter { return &c.csum[csumUnnecessary] }, false},
 	{"rx", "csum_complete", func(c *channel) *counter { return &c.csum[csumComplete] }, false},
 	{"rx", "csum_none", func(c *channel) *counter { return &c.csum[csumNone] }, false},
+	{"rx", "stop_drop", func(c *channel) *counter { return &c.rxStats.ended }, true},
 	{"ch", "events", func(c *channel) *counter { return &c.stats.events }, false},
 	{"ch", "poll", func(c *channel) *counter { return &c.stats.polls }, false},
 	{"ch", "arm", func(c *channel) *counter { return &c.stats.arms }, false},
@@ -121,10 +122,11 @@ var xskQueueStats = []queueStat{
 	{"tx", "xsk_mpwqe", ofSocketSends(func(s *txStats) *counter { return &s.blocks }), false},
 	{"tx", "xsk_inlnw", ofSocketSends(func(s *txStats) *counter { return &s.inlined }), false},
 	{"tx", "xsk_full", ofSocket(func(s *xskStats) *counter { return &s.full }), false},
-	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), true},
 	{"tx", "xsk_cqes", ofSocketSends(func(s *txStats) *counter { return &s.cqes }), false},
 	{"tx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badDescs }), false},
 	{"tx", "xsk_ring_empty_descs", ofSocket(func(s *xskStats) *counter { return &s.txEmpty }), false},
+	{"tx", "xsk_stop_drop", ofSocket(func(s *xskStats) *counter { return &s.unsent }), true},
 }
 
 // xdpQueueStats are what programs and their send queues count. A frame that was
@@ -146,7 +148,7 @@ var xdpQueueStats = []queueStat{
 	{"tx", "xdp_inlnw", ofRedirects(func(s *txStats) *counter { return &s.inlined }), false},
 	{"tx", "xdp_nops", ofRedirects(func(s *txStats) *counter { return &s.nop }), false},
 	{"tx", "xdp_full", ofRedirects(func(s *txStats) *counter { return &s.stopped }), false},
-	{"tx", "xdp_err", ofRedirects(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xdp_err", ofRedirects(func(s *txStats) *counter { return &s.dropped }), true},
 	{"tx", "xdp_cqes", ofRedirects(func(s *txStats) *counter { return &s.cqes }), false},
 }
 
@@ -198,6 +200,9 @@ func (s sendStat) sumName() string {
 	}
 	return "tx_" + s.name
 }
+
+// drop reports whether frames that are lost are counted here.
+func (s sendStat) drop() bool { return s.name == "dropped" }
 
 // sentBy are the send queues whose counters stand under channel c's number: its own
 // and another port's that was put beside it.
@@ -264,7 +269,7 @@ var deviceStats = []deviceStat{
 	{"rx_fragments_phy", statRFC2819, rfc2819Fragments.get, true},
 	{"rx_jabbers_phy", statRFC2819, rfc2819Jabbers.get, true},
 	{"rx_discards_phy", statRFC2863, rfc2863InDiscards.get, true},
-	{"tx_discards_phy", statRFC2863, rfc2863OutDiscards.get, false},
+	{"tx_discards_phy", statRFC2863, rfc2863OutDiscards.get, true},
 }
 
 // wrapping turns a 32-bit counter that wraps into a 64-bit one that does not.
@@ -438,11 +443,17 @@ func appendChannel(out []stat, c *channel, side string) []stat {
 	return out
 }
 
-// dropNames lists the counters whose sum is what was lost on receive.
+// dropNames lists the counters of frames that were lost: rx_ those that the wire gave
+// and nobody got, tx_ those that were to be sent and were not.
 func dropNames() map[string]bool {
 	names := map[string]bool{}
 	for _, s := range slices.Concat(channelStats...) {
 		if s.drop {
+			names[s.sumName()] = true
+		}
+	}
+	for _, s := range sendStats {
+		if s.drop() {
 			names[s.sumName()] = true
 		}
 	}

@@ -52,12 +52,13 @@ type xskStats struct {
 	badDescs counter // TX entries that were refused
 	txEmpty  counter // polls that found the TX ring empty
 	wakes    counter // wake-ups sent to the client
+	unsent   counter // TX entries of our own that were not sent when the channel stopped
 }
 
 // xskTally is what has been counted and not yet published.
 type xskTally struct {
 	packets, bytes, redirect, drop, abort, ringFull, wqeErr, oversize, flushed, allocErr, badFill, recovered, copied uint64
-	full, badDescs, txEmpty, wakes                                                                                   uint64
+	full, badDescs, txEmpty, wakes, unsent                                                                           uint64
 }
 
 // xskRecv is the receive queue of a channel's socket. Its ring lives as long as
@@ -99,6 +100,7 @@ type xskSocket struct {
 	skip     bool        // TX entries are skipped up to the end of a packet
 	multi    bool        // packets may take several frames
 	wakeups  bool        // the client looks at need-wakeup flags
+	ours     bool        // the client is the appliance itself: what it gives is to be sent
 	notify   int         // eventfd that wakes the client; -1 is none
 	fault    chan string // why the driver gave up on it; room for one
 	broken   bool
@@ -211,6 +213,17 @@ func (q *xskQueue) reset() {
 
 // reset empties the ring; frames that were posted are to be posted again.
 func (r *xskRecv) reset(t *xskTally) {
+	r.flush(t)
+	for ; r.head != r.posted && r.pieces == 1; r.head++ {
+		r.keep(r.frames[r.head&r.mask])
+	}
+	r.head, r.posted, r.failed = 0, 0, false
+	r.rec.store(recordRQ, 0)
+}
+
+// flush counts as lost what was received and not looked at. The ring is to be reset
+// before it is used again.
+func (r *xskRecv) flush(t *xskTally) {
 	ci := r.cq.ci
 	for e, w := r.cq.peek(ci); e != nil; e, w = r.cq.peek(ci) {
 		if tailOpcode(w) == cqeRecv {
@@ -219,11 +232,12 @@ func (r *xskRecv) reset(t *xskTally) {
 		ci++
 	}
 	r.cq.consumed(ci)
-	for ; r.head != r.posted && r.pieces == 1; r.head++ {
-		r.keep(r.frames[r.head&r.mask])
-	}
-	r.head, r.posted, r.failed = 0, 0, false
-	r.rec.store(recordRQ, 0)
+}
+
+// visible reports whether there is a completion to take.
+func (r *xskRecv) visible() bool {
+	e, _ := r.cq.peek(r.cq.ci)
+	return e != nil && !r.failed
 }
 
 // keep puts a frame aside, to be posted before those of the fill ring.
@@ -627,5 +641,6 @@ func (q *xskQueue) publish() {
 	s.badDescs.add(t.badDescs)
 	s.txEmpty.add(t.txEmpty)
 	s.wakes.add(t.wakes)
+	s.unsent.add(t.unsent)
 	*t = xskTally{}
 }
