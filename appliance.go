@@ -471,7 +471,7 @@ func (a *appliance) traffic() (t trafficCount) {
 		if q := c.xsk; q != nil {
 			t.rxPackets, t.rxBytes = t.rxPackets+q.stats.packets.get(), t.rxBytes+q.stats.bytes.get()
 			t.txPackets, t.txBytes = t.txPackets+q.tx.stats.packets.get(), t.txBytes+q.tx.stats.bytes.get()
-			t.txDropped += q.tx.stats.dropped.get()
+			t.txDropped += q.tx.stats.dropped.get() + q.stats.unsent.get()
 		}
 	}
 	return t
@@ -574,8 +574,8 @@ func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran tim
 		s.RxPPS, s.TxPPS = round(float64(t.rxPackets)/sec), round(float64(t.txPackets)/sec)
 	}
 	return a.print(s, func() string {
-		text := fmt.Sprintf("%s: received %d packets, %d bytes (%g packets/s), sent %d packets, %d bytes (%g packets/s) in %g s\n",
-			s.Mode, s.RxPackets, s.RxBytes, s.RxPPS, s.TxPackets, s.TxBytes, s.TxPPS, s.DurationS)
+		text := fmt.Sprintf("%s: received %d packets, %d bytes (%g packets/s), sent %d packets, %d bytes (%g packets/s), dropped %d in sending, in %g s\n",
+			s.Mode, s.RxPackets, s.RxBytes, s.RxPPS, s.TxPackets, s.TxBytes, s.TxPPS, s.TxDropped, s.DurationS)
 		for _, l := range sortedCounts(s.Drops, len(s.Drops)) {
 			if l.Count > 0 {
 				text += fmt.Sprintf("  %s: %d\n", l.Name, l.Count)
@@ -659,3 +659,4 @@ func (w *inspectWork) turn(*channel) int {
 }
 
 func (w *inspectWork) idle(*channel) {}
+func (w *inspectWork) end()          {}

@@ -187,13 +187,67 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	}
 }
 
-// -count is exact over all queues.
+// -count is exact over all queues, when inspecting and when sending, whatever fits in
+// the ring.
 func TestCountIsExact(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "some.pcap")
+	writePcap(t, path, [][]byte{numberedFrame(60, 1), numberedFrame(900, 2), numberedFrame(300, 3)})
+	for _, datapath := range []string{"", "xdp", "xsk"} {
+		for _, args := range []string{"", "-tx-ring 64", "-tx-inline 60", "-tx-ring 64 -tx-inline 972 -size 900", "-queues 8", "-queues 8 -tx-ring 64",
+			"-tx-ring 64 -tx-inline 972 -r " + path} {
+			if datapath != "" && strings.Contains(args, "-r ") {
+				continue
+			}
+			list := append(strings.Fields("-emulate -wire none -mode txonly -json -count 12345"), strings.Fields(args)...)
+			if datapath != "" {
+				list = append(list, "-datapath", datapath)
+			}
+			code, out, errs := cli(t, list...)
+			require.Equal(t, exitDone, code, errs)
+			var s countSummary
+			require.NoError(t, json.Unmarshal([]byte(out), &s))
+			require.EqualValues(t, 12345, s.TxPackets, "%v", list)
+			require.Zero(t, s.TxDropped, "%v", list)
+		}
+	}
 	code, out, errs := cli(t, "-emulate", "-wire", "gen:count=0", "-json", "-count", "12345", "-queues", "2")
 	require.Equal(t, exitDone, code, errs)
 	var s summary
 	require.NoError(t, json.Unmarshal([]byte(out), &s))
 	require.EqualValues(t, 12345, s.Packets)
+}
+
+// Forwarding through a send ring that is always full gives all that the wire gave, by
+// each datapath; MLX5D_END_RUNS says how often that is looked at.
+func TestForwardingIsExact(t *testing.T) {
+	const frames = 20_000
+	for range envNumber(t, "MLX5D_END_RUNS", 2) {
+		for _, args := range []string{"", "-datapath xdp", "-datapath xsk", "-queues 8", "-queues 8 -datapath xdp", "-queues 8 -datapath xsk", "-tx-inline 200", "-mtu 9000 -profile cx4"} {
+			list := append(strings.Fields("-emulate -mode l2fwd -promisc -tx-ring 64 -json -wire"), fmt.Sprintf("gen:count=%d,size=192", frames))
+			list = append(list, strings.Fields(args)...)
+			code, out, errs := cli(t, list...)
+			require.Equal(t, exitDone, code, errs)
+			var s countSummary
+			require.NoError(t, json.Unmarshal([]byte(out), &s))
+			lost := uint64(0)
+			for _, n := range s.Drops {
+				lost += n
+			}
+			require.EqualValues(t, frames, s.RxPackets+s.Drops["rx_stop_drop"]+s.Drops["rx_xsk_detach_drop"], "%s: %s", args, out)
+			if lost == 0 { // else the device stood still for as long as it is waited for
+				require.EqualValues(t, frames, s.TxPackets, "%s: %s", args, out)
+			}
+			require.Equal(t, s.Drops["tx_queue_dropped"]+s.Drops["tx_xsk_err"]+s.Drops["tx_xsk_stop_drop"], s.TxDropped, "%s: %s", args, out)
+		}
+	}
+}
+
+// The text says what was not sent.
+func TestTextNamesSendDrops(t *testing.T) {
+	code, out, errs := cli(t, "-emulate", "-wire", "none", "-mode", "txonly", "-count", "100")
+	require.Equal(t, exitDone, code, errs)
+	require.Contains(t, out, "sent 100 packets, 6000 bytes")
+	require.Contains(t, out, ", dropped 0 in sending, ")
 }
 
 // A wire that does not wait loses by name what finds no buffer, and the sum is

@@ -78,7 +78,8 @@ func (c *channel) setHandler(h handler) {
 	c.direct, _ = h.(directHandler)
 }
 
-// stop ends the channels' goroutines after a last look at their queues.
+// stop ends the channels' goroutines after a last look at their queues. What is in
+// these then, is lost and counted.
 func (n *nic) stop() {
 	for _, c := range n.channels {
 		c.vec.halt()
@@ -87,10 +88,115 @@ func (n *nic) stop() {
 		<-c.done
 	}
 	for _, c := range n.channels { // what others sent to one that had stopped already
-		for c.visited() {
-			c.turn(c)
-			c.publish()
+		if c.visited() {
+			c.lastTurns(func() bool { return c.turn(c) })
 		}
+	}
+	for _, c := range n.channels {
+		c.abandon()
+		c.publish()
+	}
+}
+
+// The last look at a channel's queues ends when a device that owes something has
+// done nothing for lastQuiet and so many turns, in which it was us who slept where
+// time went by without them; and after lastMost whatever happens.
+const (
+	lastQuiet = 100 * time.Millisecond
+	lastEmpty = 100 // turns
+	lastMost  = time.Second
+	lastPause = 50 * time.Microsecond // for the device, where nothing was to be done
+)
+
+// lastTurns takes turns until nothing is owed any more of what there was when the channel
+// was told to stop: a full send ring keeps packets in the receive ring, or in a
+// socket's, until the device completes. Of a wire that goes on it takes as much as
+// its queues can have held.
+func (c *channel) lastTurns(turn func() bool) {
+	turn() // the handler's last one of its own will
+	h := c.handler
+	defer func() { c.handler = h }()
+	if e, ok := h.(endingHandler); ok {
+		e.end()
+	} else {
+		c.handler = silentHandler{h}
+	}
+	from, most := c.looked()
+	begun := time.Now()
+	since, empty := begun, 0
+	for (empty < lastEmpty || time.Since(since) < lastQuiet) && time.Since(begun) < lastMost {
+		at, _ := c.looked()
+		receives, worked := at-from < most, false
+		if receives {
+			worked = turn()
+		} else {
+			worked = c.sendRest() > 0
+		}
+		switch {
+		case worked:
+			since, empty = time.Now(), 0
+		case !c.owes(receives):
+			return
+		default:
+			empty++
+			time.Sleep(lastPause)
+		}
+	}
+}
+
+// silentHandler is a handler that takes no turn.
+type silentHandler struct{ handler }
+
+func (silentHandler) turn(*channel) int { return 0 }
+
+// looked is how many completions of receive queues were taken, and how many these
+// queues hold at most.
+func (c *channel) looked() (taken, most uint32) {
+	taken, most = c.rx.cq.ci, c.rx.cq.mask+1
+	if c.next != nil {
+		taken, most = taken+c.next.cq.ci, most+c.next.cq.mask+1
+	}
+	if c.xsk != nil {
+		taken, most = taken+c.xsk.recv.cq.ci, most+c.xsk.recv.cq.mask+1
+	}
+	return taken, most
+}
+
+// sendRest is a turn without the receive side.
+func (c *channel) sendRest() int {
+	done := c.completeAll(napiBudget) + c.handler.turn(c)
+	if q := c.xsk; q != nil && q.sock != nil && !q.sock.broken {
+		done += q.complete(napiBudget) + q.transmit()
+	}
+	return done
+}
+
+// owes reports whether there is something to wait for: completions of what was sent,
+// what an application of our own has put into its TX ring and, if the receive side
+// is looked at, what has come there.
+func (c *channel) owes(receives bool) bool {
+	for _, q := range c.sendQueues() {
+		if q.owed() > 0 {
+			return true
+		}
+	}
+	if q := c.xsk; q != nil && (q.tx.owed() > 0 || q.unsent() > 0 || receives && q.recv.visible()) {
+		return true
+	}
+	return receives && (c.rx.visible() || c.next != nil && c.next.visible() || c.visited())
+}
+
+// abandon counts as lost what is still in the queues of a channel that has stopped.
+func (c *channel) abandon() {
+	c.rx.tally.ended += c.rx.discard()
+	if c.next != nil {
+		c.next.tally.ended += c.next.discard()
+	}
+	for _, q := range c.sendQueues() {
+		q.abandon()
+	}
+	if c.xsk != nil {
+		c.xsk.abandon()
 	}
 }
 
@@ -338,7 +444,7 @@ func (c *channel) idle() {
 // recoverTX resets a send queue: error state, reset, ready. It runs in the
 // goroutine that owns the queue; no other queue is touched.
 func (n *nic) recoverTX(q *sendQueue, why string) {
-	if err := n.resetSQ(q); err != nil {
+	if err := n.resetSend(q.n); err != nil {
 		q.die(time.Now())
 		n.notify("send queue %#x: %s: cannot be reset, tried again in %v: %v", q.n, why, txTimeout, err)
 		return
@@ -352,10 +458,7 @@ func (n *nic) recoverTX(q *sendQueue, why string) {
 	n.notify("send queue %#x: %s: reset", q.n, why)
 }
 
-// resetSQ takes a send queue to the reset state from whichever it is in.
-func (n *nic) resetSQ(q *sendQueue) error { return n.resetSend(q.n) }
-
-// resetSend is resetSQ by number.
+// resetSend takes a send queue to the reset state from whichever it is in.
 func (n *nic) resetSend(sqn uint32) error {
 	state, err := n.fw.querySQ(sqn)
 	if err != nil {
@@ -415,26 +518,13 @@ func (n *nic) watchRX(c *channel, now time.Time) {
 	}
 }
 
-// resetRX takes channel c's receive queue to the reset state from whichever it is
-// in, and with it the queue that fills it when that is what failed.
+// resetRX takes channel c's receive queue to the reset state, and with it the queue
+// that fills it when that is what failed.
 func (n *nic) resetRX(c *channel) error {
-	q := c.rx
-	state, err := n.fw.queryRQ(q.n)
-	if err != nil {
+	if err := n.resetRecv(c.rx.n); err != nil {
 		return err
 	}
-	if state == queueReady {
-		if err := n.fw.modifyRQ(q.n, queueReady, queueError); err != nil {
-			return err
-		}
-		state = queueError
-	}
-	if state == queueError {
-		if err := n.fw.modifyRQ(q.n, queueError, queueReset); err != nil {
-			return err
-		}
-	}
-	q.reset()
+	c.rx.reset()
 	if c.ico == nil || !c.ico.failed {
 		return nil
 	}

@@ -86,6 +86,7 @@ type noWork struct{}
 func (noWork) poll(int) int           { return 0 }
 func (noWork) arm()                   {}
 func (noWork) idle()                  {}
+func (noWork) lastTurns(func() bool)  {}
 func (noWork) pending() bool          { return false }
 func (noWork) load() (uint64, uint64) { return 0, 0 }
 

@@ -35,12 +35,19 @@ func newForwardWork() *forwardWork {
 	return &forwardWork{frames: make([]txFrame, 0, napiBudget*maxFrags)}
 }
 
-// room is what the send ring holds: a frame in several pieces takes two blocks.
+// room is what the send ring holds.
 func (w *forwardWork) room(c *channel) int {
+	q := c.tx
 	if c.forward != nil {
-		return c.forward.room() / 2
+		q = c.forward
 	}
-	return c.tx.room() / 2
+	if q.ample() {
+		return napiBudget
+	}
+	if c.rx.whole() {
+		return q.room(1)
+	}
+	return q.room(maxFrags)
 }
 
 // receive forwards what needs no view. It leaves the rest to handle.
@@ -102,11 +109,35 @@ func (w *echoWork) handle(c *channel, packets []packet) {
 func (w *echoWork) turn(*channel) int { return 0 }
 func (w *echoWork) idle(*channel)     {}
 
+// sendQuota is a channel's part of -count. What it was let through and could not send
+// stays its own, to be sent by a later turn, also after the end.
+type sendQuota struct {
+	left func(n int) int // how many of n frames -count still lets through
+	held int             // let through and not sent
+}
+
+// take is how many of n frames may be sent.
+func (q *sendQuota) take(n int) int {
+	if n > q.held {
+		q.held += q.left(n - q.held)
+	}
+	return min(n, q.held)
+}
+
+// sent notes how many were.
+func (q *sendQuota) sent(n int) int {
+	q.held -= n
+	return n
+}
+
+// end lets nothing more through.
+func (q *sendQuota) end() { q.left = func(int) int { return 0 } }
+
 // sendWork sends one frame again and again, as fast as the ring takes it. Mode
 // txonly.
 type sendWork struct {
+	sendQuota
 	frames [napiBudget]txFrame
-	left   func(n int) int // how many of n frames -count still lets through
 }
 
 // fillTestFrame makes b the frame that mode txonly sends: broadcast of the
@@ -125,7 +156,7 @@ func newSendWork(c *channel, mac [6]byte, size int, left func(int) int) (*sendWo
 		return nil, false
 	}
 	fillTestFrame(c.rx.pool.bytes(n, 0, uint32(size)), mac, c.index)
-	w := &sendWork{left: left}
+	w := &sendWork{sendQuota: sendQuota{left: left}}
 	for i := range w.frames {
 		w.frames[i] = txFrame{addr: c.rx.pool.addr(n, 0), form: txSize(uint32(size)), page: noPage}
 	}
@@ -136,11 +167,8 @@ func (w *sendWork) handle(*channel, []packet) {}
 func (w *sendWork) idle(*channel)             {}
 
 func (w *sendWork) turn(c *channel) int {
-	n := min(c.tx.room(), len(w.frames))
-	if n == 0 {
-		return 0
-	}
-	return c.tx.send(w.frames[:w.left(n)])
+	n := w.take(min(c.tx.room(1), len(w.frames)))
+	return w.sent(c.tx.send(w.frames[:n]))
 }
 
 // xdpSendWork sends the same through the channel's XDP send queue. Mode txonly with
@@ -153,9 +181,6 @@ func newXDPSendWork(c *channel, w *sendWork) xdpSendWork {
 }
 
 func (w xdpSendWork) turn(c *channel) int {
-	n := min(c.roomXDP(), len(w.frames))
-	if n == 0 {
-		return 0
-	}
-	return c.sendXDP(w.frames[:w.left(n)])
+	n := w.take(min(c.roomXDP(), len(w.frames)))
+	return w.sent(c.xdp.send(w.frames[:n]))
 }

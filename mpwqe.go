@@ -124,12 +124,15 @@ func (s *inlineSession) blocks(out []seg, refs []pageRef, frames []txFrame) (n i
 	return len(frames), bytes
 }
 
+// inlineSegs is how many segments a frame of so many bytes takes that is put in.
+func inlineSegs(size uint32) uint32 { return (size + 4 + segment - 1) / segment }
+
 // one writes the segments of one frame of any size: put in where it is small and
 // in our memory, else a pointer. It returns how many it took, 0 when there is no
 // room.
 func (s *inlineSession) one(out []seg, f *txFrame) (room int, put bool) {
 	size, off := f.form.size(), f.addr-s.base
-	room = int(size+4+segment-1) / segment
+	room = int(inlineSegs(size))
 	if size > s.most || off >= uint64(len(s.mem)) || uint64(len(s.mem))-off < uint64(room*segment) {
 		if len(out) == 0 {
 			return 0, false

@@ -156,6 +156,8 @@ type poller interface {
 	idle()
 	// pending reports whether there is work whose end raises no event here.
 	pending() bool
+	// lastTurns takes those that are owed when the loop is told to stop.
+	lastTurns(turn func() bool)
 	// load is what has been received so far, for adaptive moderation.
 	load() (packets, bytes uint64)
 }
@@ -212,8 +214,7 @@ func (n *napi) run(p poller) {
 		n.vec.wait(n.rest(p))
 		n.wake()
 	}
-	for n.turn(p) { // what came before the halt
-	}
+	p.lastTurns(func() bool { return n.turn(p) }) // what came before the halt
 	p.idle()
 	n.mail.shut() // from here on a caller owns the queues
 }

@@ -182,6 +182,14 @@ type directHandler interface {
 	receive(c *channel, budget int) int
 }
 
+// endingHandler is a handler whose turn finishes what it has begun. Of others the
+// channel takes no turn any more when it is told to stop.
+type endingHandler interface {
+	handler
+	// end has it begin nothing more by itself.
+	end()
+}
+
 // openNIC brings the device up. On failure everything is taken back.
 func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, err error) {
 	n := &nic{dev: dev, vf: vf, mem: o.mem, index: o.index, notices: make(chan string, 64)}

@@ -21,7 +21,7 @@ import (
 var fileOrder = []string{
 	"main.go", "init.go", "xskattach.go", "appliance.go", "serve.go", "options.go", "xskflags.go", "bench.go", "benchxsk.go", "benchpci.go",
 	"benchtx.go", "benchxdp.go", "benchrx.go", "benchbaseline.go", "benchnapi.go", "benchkit.go", "benchquiet.go", "xskwork.go", "xskclient.go",
-	"xskserve.go", "xskproto.go", "xskapp.go", "modes.go", "sendfile.go",
+	"xskserve.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go",
 	"echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "verdict.go", "stats.go", "xskbind.go",
 	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "flameprobe.go", "events.go", "port.go", "ruletable.go", "rules.go",
 	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "lendwide_amd64.go", "rxpath.go", "strides.go",

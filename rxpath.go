@@ -80,12 +80,13 @@ type rxStats struct {
 	fillerStrides counter // strides that these cost
 	congested     counter // fills that found UMRs from before the last fill under way
 	stripped      counter // frames out of which the device took a tag
+	ended         counter // packets that nobody had taken when the channel stopped
 }
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
 	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
-	fillerStrides, stripped                                                                       uint64
+	fillerStrides, stripped, ended                                                                uint64
 }
 
 // publish makes the tally visible to others.
@@ -104,6 +105,7 @@ func (q *recvQueue) publish() {
 	s.recover.add(t.recovered)
 	s.fillerStrides.add(t.fillerStrides)
 	s.stripped.add(t.stripped)
+	s.ended.add(t.ended)
 	*t = rxTally{}
 	if q.ring != nil {
 		s.congested.add(q.ring.congested)
@@ -546,6 +548,17 @@ func (q *recvQueue) drop(budget int) (done int) {
 	}
 	q.account(n, bytes)
 	return done
+}
+
+// discard takes all that has come and returns how many packets that were, which
+// whoever calls it counts as lost.
+func (q *recvQueue) discard() (lost uint64) {
+	packets, bytes := q.tally.packets, q.tally.bytes
+	for q.drop(napiBudget) > 0 {
+	}
+	lost = q.tally.packets - packets
+	q.tally.packets, q.tally.bytes = packets, bytes
+	return lost
 }
 
 // account ends a poll.

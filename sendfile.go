@@ -186,11 +186,11 @@ const ethernetLink = 1
 // fileWork sends the frames of a file in order, again and again. Mode txonly with
 // -r.
 type fileWork struct {
+	sendQuota
 	elems  []txFrame // of all frames
 	ends   []uint32  // where each frame ends in elems
-	blocks []uint8   // WQEBBs that each takes at most
+	blocks []uint8   // WQEBBs that each takes at most in a WQE of its own
 	next   int       // frame
-	left   func(n int) int
 }
 
 // fileWish is what newFileWork is asked for.
@@ -225,7 +225,7 @@ func newFileWork(c *channel, want fileWish, left func(int) int) (*fileWork, erro
 		return nil, fmt.Errorf("frames of %s: %w", want.path, err)
 	}
 	c.tx.home(pool)
-	w := &fileWork{left: left}
+	w := &fileWork{sendQuota: sendQuota{left: left}}
 	for i := range plans {
 		copy(pool.cut(places[i], uint32(len(plans[i].b))), plans[i].b)
 		w.add(pool, places[i], &plans[i])
@@ -255,27 +255,21 @@ func (w *fileWork) add(pool *pagePool, at uint32, p *sendPlan) {
 	}
 	w.elems[first].form |= txHeader(uint32(p.header))
 	w.ends = append(w.ends, uint32(len(w.elems)))
-	segs := 2 + (maxInline+vlanTag)/segment + len(w.elems) - first
+	segs := 2 + mostInline + len(w.elems) - first
 	w.blocks = append(w.blocks, uint8(min((segs+segsPerBlock-1)/segsPerBlock, mostBlocks)))
 }
 
 // mostBlocks is the largest number of WQEBBs that a frame can take;
 // one in more pieces is dropped.
-const mostBlocks = (2 + (maxInline+vlanTag)/segment + maxPieces + segsPerBlock - 1) / segsPerBlock
+const mostBlocks = (2 + mostInline + maxPieces + segsPerBlock - 1) / segsPerBlock
 
 func (w *fileWork) handle(*channel, []packet) {}
 func (w *fileWork) idle(*channel)             {}
 
-// turn sends as many frames as surely fit: those that -count was asked for must
-// not wait for another turn, for there may be none. NOPs may take some room
-// before the ring's edge.
+// turn sends as many frames as surely fit.
 func (w *fileWork) turn(c *channel) int {
-	free, n := c.tx.free()-mostBlocks, 0
-	for n < napiBudget && w.next+n < len(w.ends) && free >= int(w.blocks[w.next+n]) {
-		free -= int(w.blocks[w.next+n])
-		n++
-	}
-	if n = w.left(n); n == 0 {
+	n := w.take(w.fits(c.tx))
+	if n == 0 {
 		return 0
 	}
 	from := uint32(0)
@@ -285,6 +279,21 @@ func (w *fileWork) turn(c *channel) int {
 	c.tx.sendOrDrop(w.elems[from:w.ends[w.next+n-1]])
 	if w.next += n; w.next == len(w.ends) {
 		w.next = 0
+	}
+	return w.sent(n)
+}
+
+// fits is how many of the frames that come next q has room for, in a session or in
+// WQEs of their own; NOPs may take some before the ring's edge.
+func (w *fileWork) fits(q *sendQueue) (n int) {
+	free, least := int(q.free())-mostBlocks, int(q.mostBlocksOf(1))
+	for ; n < napiBudget && w.next+n < len(w.ends); n++ {
+		if free -= max(least, int(w.blocks[w.next+n])); free < 0 {
+			break
+		}
+	}
+	if n == 0 {
+		q.stop()
 	}
 	return n
 }

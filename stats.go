@@ -206,7 +206,7 @@ var sendStats = []queueStat{
 	{"tx", "mpwqe_pkts", ofSends(func(s *txStats) *counter { return &s.shared }), false},
 	{"tx", "csum_none", ofSends(func(s *txStats) *counter { return &s.csumNone }), false},
 	{"tx", "stopped", ofSends(func(s *txStats) *counter { return &s.stopped }), false},
-	{"tx", "dropped", ofSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "dropped", ofSends(func(s *txStats) *counter { return &s.dropped }), true},
 	{"tx", "xmit_more", ofSends(func(s *txStats) *counter { return &s.more }), false},
 	{"tx", "recover", ofSends(func(s *txStats) *counter { return &s.recover }), false},
 	{"tx", "cqes", ofSends(func(s *txStats) *counter { return &s.cqes }), false},
@@ -219,7 +219,7 @@ var socketSendStats = []queueStat{
 	{"tx", "xsk_mpwqe", ofSocketSends(func(s *txStats) *counter { return &s.blocks }), false},
 	{"tx", "xsk_inlnw", ofSocketSends(func(s *txStats) *counter { return &s.inlined }), false},
 	{"tx", "xsk_full", ofSocket(func(s *xskStats) *counter { return &s.full }), false},
-	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xsk_err", ofSocketSends(func(s *txStats) *counter { return &s.dropped }), true},
 	{"tx", "xsk_cqes", ofSocketSends(func(s *txStats) *counter { return &s.cqes }), false},
 }
 
@@ -229,12 +229,13 @@ var redirectStats = []queueStat{
 	{"tx", "xdp_inlnw", ofRedirects(func(s *txStats) *counter { return &s.inlined }), false},
 	{"tx", "xdp_nops", ofRedirects(func(s *txStats) *counter { return &s.nop }), false},
 	{"tx", "xdp_full", ofRedirects(func(s *txStats) *counter { return &s.stopped }), false},
-	{"tx", "xdp_err", ofRedirects(func(s *txStats) *counter { return &s.dropped }), false},
+	{"tx", "xdp_err", ofRedirects(func(s *txStats) *counter { return &s.dropped }), true},
 	{"tx", "xdp_cqes", ofRedirects(func(s *txStats) *counter { return &s.cqes }), false},
 }
 
 // ownStats are counters that mlx5e does not have.
 var ownStats = []queueStat{
+	{"rx", "stop_drop", ofReceive(func(s *rxStats) *counter { return &s.ended }), true},
 	{"rx", "doorbells", ofReceive(func(s *rxStats) *counter { return &s.doorbells }), false},
 	{"rx", "xdp_aborted", ofProgram(func(s *xdpStats) *counter { return &s.aborted }), true}, // mlx5e: in xdp_drop
 	{"rx", "xdp_redirect_full", ofProgram(func(s *xdpStats) *counter { return &s.lost }), true},
@@ -250,6 +251,7 @@ var ownStats = []queueStat{
 	{"tx", "blueflame", ofSends(func(s *txStats) *counter { return &s.flames }), false},
 	{"tx", "xsk_invalid_descs", ofSocket(func(s *xskStats) *counter { return &s.badDescs }), false},
 	{"tx", "xsk_ring_empty_descs", ofSocket(func(s *xskStats) *counter { return &s.txEmpty }), false},
+	{"tx", "xsk_stop_drop", ofSocket(func(s *xskStats) *counter { return &s.unsent }), true},
 }
 
 // sumOrder is how the sums over all channels stand.
@@ -356,18 +358,18 @@ var deviceStats = []deviceStat{
 	{"tx_broadcast_phy", statIEEE8023, ieeeTxBroadcast.get, false},
 	{"rx_multicast_phy", statIEEE8023, ieeeRxMulticast.get, false},
 	{"rx_broadcast_phy", statIEEE8023, ieeeRxBroadcast.get, false},
-	{"rx_in_range_len_errors_phy", statIEEE8023, ieeeInRangeLength.get, false},
-	{"rx_out_of_range_len_phy", statIEEE8023, ieeeOutOfRangeLength.get, false},
+	{"rx_in_range_len_errors_phy", statIEEE8023, ieeeInRangeLength.get, true},
+	{"rx_out_of_range_len_phy", statIEEE8023, ieeeOutOfRangeLength.get, true},
 	{"rx_oversize_pkts_phy", statIEEE8023, ieeeTooLong.get, true},
-	{"rx_symbol_err_phy", statIEEE8023, ieeeSymbolErrors.get, false},
+	{"rx_symbol_err_phy", statIEEE8023, ieeeSymbolErrors.get, true},
 	{"tx_mac_control_phy", statIEEE8023, ieeeTxControl.get, false},
 	{"rx_mac_control_phy", statIEEE8023, ieeeRxControl.get, false},
 	{"rx_unsupported_op_phy", statIEEE8023, ieeeUnsupported.get, false},
 	{"rx_pause_ctrl_phy", statIEEE8023, ieeeRxPause.get, false},
 	{"tx_pause_ctrl_phy", statIEEE8023, ieeeTxPause.get, false},
 	{"rx_discards_phy", statRFC2863, rfc2863InDiscards.get, true},
-	{"tx_discards_phy", statRFC2863, rfc2863OutDiscards.get, false},
-	{"tx_errors_phy", statRFC2863, rfc2863OutErrors.get, false},
+	{"tx_discards_phy", statRFC2863, rfc2863OutDiscards.get, true},
+	{"tx_errors_phy", statRFC2863, rfc2863OutErrors.get, true},
 	{"rx_undersize_pkts_phy", statRFC2819, rfc2819Undersize.get, true},
 	{"rx_fragments_phy", statRFC2819, rfc2819Fragments.get, true},
 	{"rx_jabbers_phy", statRFC2819, rfc2819Jabbers.get, true},
@@ -537,7 +539,8 @@ func (r *statReader) appendDevice(out []stat, table []deviceStat) []stat {
 	return out
 }
 
-// dropNames lists the counters whose sum is what was lost on receive.
+// dropNames lists the counters of frames that were lost: rx_ those that the wire gave
+// and nobody got, tx_ those that were to be sent and were not.
 func dropNames() map[string]bool {
 	names := map[string]bool{}
 	for _, s := range allQueueStats() {

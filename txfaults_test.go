@@ -197,8 +197,8 @@ func TestMissedDoorbell(t *testing.T) {
 	r.requireHealthy()
 }
 
-// A ring takes exactly as many one-piece frames as it promises, and what does not
-// fit stays the caller's and is counted once a call.
+// A ring takes exactly as many frames of one block as it promises, and what does not
+// fit stays the caller's. The queue stops once and wakes once.
 func TestFullRing(t *testing.T) {
 	for _, c := range []struct {
 		profile string
@@ -209,16 +209,16 @@ func TestFullRing(t *testing.T) {
 				r := newSendRig(t, rigConfig{profile: c.profile, ring: ring, loose: 2 * ring, runs: 1})
 				r.q.limit = 0
 				for lap := range 3 {
-					promised, sent := r.q.room(), 0
+					promised, sent := r.q.room(1), 0
 					frame := r.place(c.o, numberedFrame(100, uint32(lap)))
 					for sent <= ring && r.q.send(frame) == 1 {
 						sent++
 						frame = r.place(c.o, numberedFrame(100, uint32(lap)))
 					}
 					require.Equal(t, promised, sent, "the ring promised room for so many frames")
-					require.Zero(t, r.q.room())
+					require.Zero(t, r.q.room(1))
 					require.Zero(t, r.q.send(frame))
-					require.EqualValues(t, 2*(lap+1), r.q.tally.stopped)
+					require.EqualValues(t, lap+1, r.q.tally.stopped, "once until it wakes, however often it is asked")
 					r.drain()
 					require.Equal(t, 1, r.q.send(frame), "what did not fit is still the caller's to send")
 					r.drain()
@@ -232,6 +232,88 @@ func TestFullRing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What a ring promises it keeps, wherever its edge is and whatever frames take: in
+// sessions with and without frames put in, with headers inline, in several pieces.
+func TestRoomIsKept(t *testing.T) {
+	script := map[uint8]*model.Script{inlineIP: answerInline(inlineIP), inlineTCP: answerInline(inlineTCP)}
+	for _, c := range []struct {
+		profile string
+		mode    uint8 // inline mode, where it is not the profile's
+		limit   uint32
+		inline  int
+	}{
+		{profile: "cx5"}, {profile: "cx5", limit: sessionLimit}, {profile: "cx5", limit: 5, inline: 200}, {profile: "cx5", inline: 200},
+		{profile: "cx5", limit: sessionLimit, inline: 60}, {profile: "cx5", limit: sessionLimit, inline: inlineXDP},
+		{profile: "cx5", limit: sessionLimit, inline: 200}, {profile: "cx5", limit: sessionLimit, inline: maxInlineFrame},
+		{profile: "cx4"}, {profile: "cx4", mode: inlineIP}, {profile: "cx4", mode: inlineTCP},
+	} {
+		for _, pieces := range []int{1, maxFrags} {
+			t.Run(fmt.Sprintf("%s/%d/%d/%d/%d", c.profile, c.mode, c.limit, c.inline, pieces), func(t *testing.T) {
+				r := newSendRig(t, rigConfig{profile: c.profile, ring: minRing, loose: 8 * minRing, runs: 1, script: script[c.mode]})
+				r.q.limit = c.limit
+				r.q.inlineUpTo(c.inline)
+				r.keepsRoom(pieces, rand.New(rand.NewPCG(11, uint64(c.inline))))
+			})
+		}
+	}
+}
+
+// keepsRoom sends as many frames as the ring promises, of up to so many pieces, from
+// wherever the ring stands: in every other round all are as long as can be.
+func (r *sendRig) keepsRoom(pieces int, rng *rand.Rand) {
+	t, sent := r.t, 0
+	for round := range 150 {
+		for range rng.IntN(4) { // moves the ring's edge
+			require.Equal(t, 1, r.q.send(r.place(txOffload{}, numberedFrame(60, 0))))
+			sent++
+		}
+		n := r.q.room(uint32(pieces))
+		require.NotZero(t, n, "a ring with next to nothing in it has no room")
+		for worst := round%2 == 0; n > 0; {
+			var burst []txFrame
+			for range 1 + rng.IntN(n) {
+				size, parts := 60+rng.IntN(1000), 1+rng.IntN(pieces)
+				if worst {
+					size, parts = max(200, int(r.q.small.most)), pieces
+				}
+				b := numberedFrame(size, uint32(round))
+				if worst || rng.IntN(2) == 0 {
+					longHeaders(b)
+				}
+				burst = append(burst, r.place(txOffload{}, inPieces(b, parts)...)...)
+				n--
+				sent++
+			}
+			require.Equal(t, len(burst), r.q.send(burst), "round %d: the ring does not keep what it promised", round)
+		}
+		r.drain()
+		r.mem.rest()
+	}
+	require.Len(t, r.wire.ends, sent)
+	r.requireHome()
+	r.requireHealthy()
+	require.Zero(t, r.q.stats.dropped.get())
+}
+
+// longHeaders gives a frame that is long enough the longest headers that are looked
+// at: two tags, IPv4 and TCP, both with all their options.
+func longHeaders(b []byte) {
+	if len(b) < 14+8+60+60 {
+		return
+	}
+	copy(b[12:], []byte{0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0, 0x4f})
+	b[22+9], b[22+60+12] = ipTCP, 0xf0
+}
+
+// inPieces cuts b into n pieces.
+func inPieces(b []byte, n int) (out [][]byte) {
+	for ; n > 1; n-- {
+		out = append(out, b[:len(b)/n])
+		b = b[len(b)/n:]
+	}
+	return append(out, b)
 }
 
 // A burst that only fits in part is taken up to a whole frame and goes on later,

@@ -72,8 +72,8 @@ type txStats struct {
 	tsoBytes counter // their payload
 	tsoIn    counter // as tso, but frames in a tunnel: these are not in tso
 	tsoInB   counter // their payload
-	stopped  counter // bursts that the ring had no room for
-	wake     counter // times a full ring had room again
+	stopped  counter // times that the ring had no room, each until it woke
+	wake     counter // times that a full ring had room again
 	dropped  counter // frames lost to an error of the queue or not fit to send
 	doorbell counter
 	flames   counter // of these, with the burst's only WQE
@@ -159,7 +159,7 @@ type sendQueue struct {
 	flame  flame // of the same page
 	cq     *compQueue
 	buf    dmaMem
-	full   bool // a burst found no room and the queue has not woken since
+	full   bool // there was no room and the queue has not woken since
 	sizes  sizeRange
 	maxLSO uint32   // bytes of the largest frame to cut; 0 is none
 	failed bool     // an error completion was seen; the queue waits for recovery
@@ -239,8 +239,7 @@ func (q *sendQueue) send(frames []txFrame) (took int) {
 			n = q.plain(rest)
 		}
 		if n == 0 {
-			q.full = true
-			q.tally.stopped++
+			q.stop()
 			break
 		}
 		took += n
@@ -293,21 +292,65 @@ func pieces(frames []txFrame) int {
 	return 0 // the last piece is missing
 }
 
-// room is how many frames in one piece fit at least: a frame takes a block, or
-// where headers must be inlined up to as many as the longest of them do.
-func (q *sendQueue) room() int {
-	return int(q.mask+1-(q.pi-q.ci)) / [...]int{inlineNone: 1, inlineL2: 1, inlineIP: 4, inlineTCP: 4}[q.inline&3]
+// free is how many WQEBBs of the ring nothing stands in.
+func (q *sendQueue) free() uint32 { return q.mask + 1 - (q.pi - q.ci) }
+
+// room is how many frames of up to so many pieces each surely fit. Who asks waits
+// when there is none, so that this is where a queue stops: send only meets a full
+// ring where nobody asked.
+func (q *sendQueue) room(pieces uint32) int {
+	n := int(q.free())
+	if pieces != 1 || uint32(q.inline)|q.small.most != 0 {
+		n = q.fits(q.mostBlocksOf(pieces))
+	}
+	if n == 0 {
+		q.stop()
+	}
+	return n
 }
 
-// free is how many WQEBBs of the ring nothing stands in.
-func (q *sendQueue) free() int { return int(q.mask + 1 - (q.pi - q.ci)) }
+// ample reports at little cost that a batch surely fits, of frames in any number of
+// fragments with nothing inlined: these take two blocks each.
+func (q *sendQueue) ample() bool {
+	return q.free() > 2*napiBudget && uint32(q.inline)|q.small.most == 0
+}
+
+const _ = uint(2*segsPerBlock - 2 - maxFrags)
+
+// stop notes that there is no room, once until the queue wakes (see complete).
+// (Linux: netif_tx_stop_queue.)
+func (q *sendQueue) stop() {
+	if !q.full {
+		q.full = true
+		q.tally.stopped++
+	}
+}
+
+// fits is how many WQEs of up to so many blocks fit, whatever each takes: those
+// before the ring's edge and those behind it, since NOPs fill what is left there.
+func (q *sendQueue) fits(blocks uint32) int {
+	free := q.free()
+	edge := min(free, q.mask+1-q.pi&q.mask)
+	return int(edge/blocks + (free-edge)/blocks)
+}
+
+// mostBlocksOf is the most blocks that a frame of up to so many pieces can take
+// which is not to be cut: alone in its WQE, where it shares one it takes less. What
+// stands in a session falls back to a pointer where there is no room for it.
+func (q *sendQueue) mostBlocksOf(pieces uint32) uint32 {
+	segs := 2 + pieces + [...]uint32{inlineNone: 0, inlineL2: 1, inlineIP: mostInline, inlineTCP: mostInline}[q.inline&3]
+	if q.limit > 0 && q.small.most > 0 {
+		segs = max(segs, 2+min(inlineSegs(q.small.most), q.limit))
+	}
+	return (segs + segsPerBlock - 1) / segsPerBlock
+}
 
 // sendOrDrop sends frames and drops what the ring has no room for.
 func (q *sendQueue) sendOrDrop(frames []txFrame) {
 	q.dropAll(frames[q.send(frames):])
 }
 
-// giveUp gives frames back uncounted: whoever could not post them counts.
+// giveUp gives frames back uncounted: who could not post them counts.
 func (q *sendQueue) giveUp(frames []txFrame) {
 	for i := range frames {
 		q.one[0] = frames[i].page
@@ -331,7 +374,7 @@ func (q *sendQueue) dropAll(frames []txFrame) {
 // of the ring at one block a frame, and contiguous places to remember pages.
 func (q *sendQueue) window(k int) (blocks uint32, frames int) {
 	at := q.pi & q.mask
-	blocks = min(q.mask+1-(q.pi-q.ci), q.mask+1-at)
+	blocks = min(q.free(), q.mask+1-at)
 	return blocks, min(k, int(q.fmask+1-q.fhead&q.fmask))
 }
 
@@ -604,6 +647,10 @@ const maxPieces = 17
 // with extensions, TCP with options.
 const maxInline = 192
 
+// mostInline is the segments of the longest such headers, with a tag that was put
+// in, behind the two bytes that the eth segment holds.
+const mostInline = (maxInline + vlanTag - 2 + segment - 1) / segment
+
 // headerLength is how much of b the headers take that an inline mode wants: up
 // to layer 3 (inlineIP) or layer 4 (inlineTCP). What cannot be told apart is
 // taken as layer 2 alone.
@@ -656,7 +703,7 @@ func (q *sendQueue) reserve(blocks uint32) (at uint32, ok bool) {
 	if left := q.mask + 1 - at; left < blocks {
 		skip = left
 	}
-	if q.mask+1-(q.pi-q.ci) < blocks+skip {
+	if q.free() < blocks+skip {
 		return 0, false
 	}
 	for range skip {
@@ -668,12 +715,9 @@ func (q *sendQueue) reserve(blocks uint32) (at uint32, ok bool) {
 	return q.pi & q.mask, true
 }
 
-// drop gives back what cannot be sent.
+// drop gives back the pieces of a frame that cannot be sent.
 func (q *sendQueue) drop(frames []txFrame) int {
-	for i := range frames {
-		q.one[0] = frames[i].page
-		q.takeBack(q.one[:])
-	}
+	q.giveUp(frames)
 	q.tally.dropped++
 	return len(frames)
 }
@@ -707,7 +751,7 @@ func (q *sendQueue) complete(budget int) int {
 	q.tally.cqes += uint64(done)
 	q.tally.cqeErr += errs
 	q.cq.consumed(ci)
-	if q.full && q.room() > int(q.mask+1)/wakeShare {
+	if q.full && q.free() > (q.mask+1)/wakeShare {
 		q.full = false
 		q.tally.woken++
 	}
@@ -766,6 +810,21 @@ func (q *sendQueue) stalled(now time.Time) bool {
 		return false
 	}
 	return now.Sub(q.since) >= txTimeout
+}
+
+// owed is how many completions are missing that will come.
+func (q *sendQueue) owed() uint32 {
+	if q.dead {
+		return 0
+	}
+	return q.mhead - q.mtail
+}
+
+// abandon counts as lost what was posted and not completed. Its pages stay where
+// they are: the device may still read them.
+func (q *sendQueue) abandon() {
+	q.tally.dropped += uint64(q.posted - q.left)
+	q.left = q.posted
 }
 
 // die takes the queue out of service: it takes no frames and keeps the pages of

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +23,40 @@ func TestLossVerdict(t *testing.T) {
 	require.True(t, strings.HasPrefix(both[0], "4 dropped by the host: "), both[0])
 	require.True(t, strings.HasPrefix(both[1], "3 dropped by the NIC"), both[1])
 	require.True(t, strings.HasPrefix(both[2], "2 dropped by the wire: "), both[2])
+}
+
+// Frames that were to be sent are lost by name as well.
+func TestSendLossHasAVerdict(t *testing.T) {
+	lines := lossVerdict(map[string]uint64{"tx_queue_dropped": 4, "tx_xdp_err": 2, "tx_xsk_err": 1, "rx_stop_drop": 2, "tx_xsk_stop_drop": 1})
+	require.Len(t, lines, 2)
+	require.True(t, strings.HasPrefix(lines[0], "7 dropped by the send ring: "), lines[0])
+	require.True(t, strings.HasPrefix(lines[1], "3 dropped by the end of the run: "), lines[1])
+}
+
+// soundsLost is what counters of lost frames are called by; noLoss are those that
+// only sound like it.
+var (
+	soundsLost = regexp.MustCompile("drop|err|discard|full|lost|missed|abort|size_pkts|jabber|fragment|out_of|no_page|no_socket")
+	noLoss     = []string{
+		"rx_buff_alloc_err", "rx_xsk_buff_alloc_err", // buffers that were not posted
+		"rx_pp_recycle_cache_full", "rx_pp_recycle_ring_full", // pages that went another way
+		"tx_xdp_full", "tx_xsk_full", // frames that wait
+		"tx_cqe_err", // completions: their frames are in tx_queue_dropped
+	}
+)
+
+// No counter of lost frames is left out of the drops, whichever table it stands in.
+func TestEveryLossIsADrop(t *testing.T) {
+	lost, all := dropNames(), []string{}
+	for _, s := range allQueueStats() {
+		all = append(all, s.sumName())
+	}
+	for _, s := range slices.Concat(deviceStats, ownDeviceStats) {
+		all = append(all, s.name)
+	}
+	for _, name := range all {
+		require.Equal(t, soundsLost.MatchString(name) && !slices.Contains(noLoss, name), lost[name], name)
+	}
 }
 
 // No loss is without a verdict, and none is counted in two.

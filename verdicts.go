@@ -27,13 +27,10 @@ func (q *sendQueue) watchInline() {
 	}
 }
 
-// roomXDP is how many frames sendXDP takes at least: the longest that is put in
-// takes up to five blocks when it is alone in its WQE.
+// roomXDP is how many frames sendXDP takes at least.
 func (c *channel) roomXDP() int {
-	if c.xdp.watchInline(); c.xdp.small.most > 0 {
-		return c.xdp.room() / 5
-	}
-	return c.xdp.room()
+	c.xdp.watchInline()
+	return c.xdp.room(1)
 }
 
 // sendXDP sends frames in one piece each through the channel's XDP send queue and

@@ -54,13 +54,14 @@ type xskStats struct {
 	wakes    counter // wake-ups sent to the client
 	stripped counter // frames out of which the device took a tag
 
-	csum csumStats // of packets that a program passes to the handler
+	csum   csumStats // of packets that a program passes to the handler
+	unsent counter   // TX entries of our own that were not sent when the channel stopped
 }
 
 // xskTally is what has been counted and not yet published.
 type xskTally struct {
 	packets, bytes, redirect, drop, abort, ringFull, wqeErr, oversize, flushed, noPage, allocErr, badFill, recovered, copied uint64
-	full, badDescs, txEmpty, wakes, stripped                                                                                 uint64
+	full, badDescs, txEmpty, wakes, stripped, unsent                                                                         uint64
 }
 
 // xskRecv is the receive queue of a channel's socket. Its ring lives as long as
@@ -103,6 +104,7 @@ type xskSocket struct {
 	skip     bool        // TX entries are skipped up to the end of a packet
 	multi    bool        // packets may take several frames
 	wakeups  bool        // the client looks at need-wakeup flags
+	ours     bool        // the client is the appliance itself: what it gives is to be sent
 	notify   int         // eventfd that wakes the client; -1 is none
 	fault    chan string // why the driver gave up on it; room for one
 	broken   bool
@@ -237,6 +239,17 @@ func (q *xskQueue) reset() {
 // reset empties the ring and adds to lost what had been received; frames that were
 // posted are to be posted again.
 func (r *xskRecv) reset(lost *uint64) {
+	r.flush(lost)
+	for ; r.head != r.posted && r.pieces == 1; r.head++ {
+		r.keep(r.frames[r.head&r.mask])
+	}
+	r.head, r.posted, r.failed = 0, 0, false
+	r.rec.store(recordRQ, 0)
+}
+
+// flush adds to lost what was received and not looked at. The ring is to be reset
+// before it is used again.
+func (r *xskRecv) flush(lost *uint64) {
 	ci := r.cq.ci
 	for e, w := r.cq.peek(ci); e != nil; e, w = r.cq.peek(ci) {
 		if tailOpcode(w) == cqeRecv {
@@ -245,11 +258,12 @@ func (r *xskRecv) reset(lost *uint64) {
 		ci++
 	}
 	r.cq.consumed(ci)
-	for ; r.head != r.posted && r.pieces == 1; r.head++ {
-		r.keep(r.frames[r.head&r.mask])
-	}
-	r.head, r.posted, r.failed = 0, 0, false
-	r.rec.store(recordRQ, 0)
+}
+
+// visible reports whether there is a completion to take.
+func (r *xskRecv) visible() bool {
+	e, _ := r.cq.peek(r.cq.ci)
+	return e != nil && !r.failed
 }
 
 // keep puts a frame aside, to be posted before those of the fill ring.
@@ -670,5 +684,6 @@ func (q *xskQueue) publish() {
 	s.txEmpty.add(t.txEmpty)
 	s.wakes.add(t.wakes)
 	s.stripped.add(t.stripped)
+	s.unsent.add(t.unsent)
 	*t = xskTally{}
 }

@@ -225,3 +225,27 @@ func (q *xskQueue) post(frames []txFrame) int {
 	}
 	return t.plain(frames)
 }
+
+// unsent is how many entries an application of our own has put into the TX ring and
+// nobody has taken.
+func (q *xskQueue) unsent() uint32 {
+	s := q.sock
+	if s == nil || s.broken || !s.ours {
+		return 0
+	}
+	n, ok := s.tx.ready(s.tx.size())
+	if !ok {
+		return 0
+	}
+	return n
+}
+
+// abandon counts as lost what is still in the queues.
+func (q *xskQueue) abandon() {
+	q.recv.flush(&q.tally.flushed)
+	q.tx.abandon()
+	if n := q.unsent(); n > 0 {
+		q.tally.unsent += uint64(n)
+		q.sock.tx.took(n)
+	}
+}

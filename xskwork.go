@@ -18,11 +18,11 @@ type xskWorkConfig struct {
 
 // xskWork is that handler.
 type xskWork struct {
+	sendQuota
 	app  *xskApp
 	mode string
 	size int
 	swap bool
-	left func(n int) int
 	sock *xskSocket
 }
 
@@ -54,9 +54,9 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 		return nil, err
 	}
 	u.add("UMEM's mapping", func() error { return mem.close(c.n.mem) })
-	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, left: cfg.left,
+	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, sendQuota: sendQuota{left: cfg.left},
 		sock: newSocket(mem, rings.b, places)}
-	w.sock.wakeups, w.swap = true, c.xskTo == c.n
+	w.sock.wakeups, w.sock.ours, w.swap = true, true, c.xskTo == c.n
 	w.sock.multi = c.xsk.recv.piecesFor(mem, false) == 0
 	if err := c.attachXSK(w.sock); err != nil {
 		return nil, err
@@ -95,8 +95,8 @@ func (w *xskWork) handle(*channel, []packet) {}
 func (w *xskWork) drops()                    {}
 func (w *xskWork) idle(*channel)             {}
 
-// turn is the application's turn. What it sends has room in the send queue, so that
-// nothing is left in the TX ring when the channel stops.
+// turn is the application's turn. It puts into the TX ring only what the send queue
+// has room for.
 func (w *xskWork) turn(c *channel) int {
 	switch w.mode {
 	case modeDrop:
@@ -106,9 +106,6 @@ func (w *xskWork) turn(c *channel) int {
 	}
 	waiting := int(w.app.tx.at - w.sock.tx.at)
 	w.app.reclaim()
-	n := min(c.xsk.tx.room()-waiting, len(w.app.free), napiBudget)
-	if n <= 0 {
-		return 0
-	}
-	return w.app.put(w.left(n), w.size)
+	n := w.take(max(0, min(c.xsk.tx.room(1)-waiting, len(w.app.free), napiBudget)))
+	return w.sent(w.app.put(n, w.size))
 }
