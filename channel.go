@@ -127,11 +127,7 @@ func (c *channel) pollXSK(budget int) int {
 		return 0
 	}
 	done := q.begin(budget)
-	if c.work != nil {
-		done += c.receiveXSK(budget)
-	} else {
-		done += q.receive(budget)
-	}
+	done += c.takeXSK(budget)
 	done += q.end()
 	if q.tx.failed {
 		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
@@ -142,6 +138,28 @@ func (c *channel) pollXSK(budget int) int {
 	return done
 }
 
+// takeXSK is take for the socket's receive queue.
+func (c *channel) takeXSK(budget int) (done int) {
+	if c.quota == nil {
+		return c.takeAllXSK(budget)
+	}
+	if budget = c.quota.take(budget); budget == 0 {
+		return 0
+	}
+	before := c.xsk.tally.packets
+	done = c.takeAllXSK(budget)
+	c.quota.settle(budget, int(c.xsk.tally.packets-before))
+	return done
+}
+
+// takeAllXSK is takeXSK without -count.
+func (c *channel) takeAllXSK(budget int) int {
+	if c.work != nil {
+		return c.receiveXSK(budget)
+	}
+	return c.xsk.receive(budget)
+}
+
 // receive is the receive side of a turn.
 func (c *channel) receive(budget int) int {
 	if c.next != nil {
@@ -150,8 +168,22 @@ func (c *channel) receive(budget int) int {
 	return c.take(budget)
 }
 
-// take is the receive side of a turn from one queue.
+// take is the receive side of a turn from one queue, as far as -count lets it.
 func (c *channel) take(budget int) (done int) {
+	if c.quota == nil {
+		return c.takeAll(budget)
+	}
+	if budget = c.quota.take(budget); budget == 0 {
+		return 0
+	}
+	before := c.rx.tally.packets + c.xdpTally.packets
+	done = c.takeAll(budget)
+	c.quota.settle(budget, int(c.rx.tally.packets+c.xdpTally.packets-before))
+	return done
+}
+
+// takeAll is take without -count.
+func (c *channel) takeAll(budget int) (done int) {
 	if c.work != nil {
 		done = c.receiveXDP(budget)
 	} else {
@@ -292,6 +324,25 @@ func (c *channel) publish() {
 	}
 }
 
+// settled reports whether all that was given to the channel to send has left. Any
+// goroutine but the channel's own may call it.
+func (c *channel) settled() (yes bool) {
+	c.do(func() {
+		yes = true
+		queues := c.sendQueues()
+		if c.xsk != nil {
+			queues = append(queues, c.xsk.tx)
+		}
+		for _, q := range queues {
+			yes = yes && (q.dead || q.mtail == q.mhead)
+		}
+		if h, ok := c.handler.(interface{ pending() bool }); ok && h.pending() {
+			yes = false
+		}
+	})
+	return yes
+}
+
 // watchTX publishes a send queue's counters and recovers it when it has stalled.
 func (n *nic) watchTX(q *sendQueue) {
 	q.publish()
@@ -343,17 +394,20 @@ func (c *channel) idle() {
 func (n *nic) recoverTX(q *sendQueue, why string) {
 	if err := n.resetSQ(q); err != nil {
 		q.die(time.Now())
-		n.notify("send queue %#x: %s: cannot be reset, tried again in %v: %v", q.n, why, txTimeout, err)
+		n.notify("%s: %s: cannot be reset, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}
 	q.reset()
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
 		q.die(time.Now())
-		n.notify("send queue %#x: %s: was reset but does not become ready, tried again in %v: %v", q.n, why, txTimeout, err)
+		n.notify("%s: %s: was reset but does not become ready, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}
-	n.notify("send queue %#x: %s: reset", q.n, why)
+	n.notify("%s: %s: reset", q.title(), why)
 }
+
+// title names a send queue as its counters do, and by its number in the device.
+func (q *sendQueue) title() string { return fmt.Sprintf("send queue %s (%#x)", q.name, q.n) }
 
 // resetSQ takes a send queue to the reset state from whichever it is in.
 func (n *nic) resetSQ(q *sendQueue) error { return n.resetSend(q.n) }
@@ -391,10 +445,10 @@ func (n *nic) recoverRX(c *channel) {
 	}
 	if err != nil {
 		q.failed = true
-		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
+		n.notify("receive queue rx%d (%#x): %v: cannot be reset: %v", c.index, q.n, why, err)
 		return
 	}
-	n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
+	n.notify("receive queue rx%d (%#x): %v: reset and filled again", c.index, q.n, why)
 }
 
 // resetRX takes channel c's receive queue to the reset state from whichever it is
@@ -468,9 +522,9 @@ func (n *nic) recoverXSK(q *xskQueue) {
 	}
 	if err != nil {
 		r.failed = true
-		n.notify("socket's receive queue %#x: %v: cannot be reset: %v", r.n, why, err)
+		n.notify("receive queue %s (%#x): %v: cannot be reset: %v", q.name, r.n, why, err)
 		return
 	}
 	q.tally.recovered++
-	n.notify("socket's receive queue %#x: %v: reset and filled again", r.n, why)
+	n.notify("receive queue %s (%#x): %v: reset and filled again", q.name, r.n, why)
 }

@@ -186,6 +186,8 @@ const ethernetLink = 1
 // fileWork sends the frames of a file in order, again and again. Mode txonly with
 // -r.
 type fileWork struct {
+	q      *sendQueue
+	xdp    bool      // q is the channel's XDP send queue
 	elems  []txFrame // of all frames
 	ends   []uint32  // where each frame ends in elems
 	blocks []uint8   // WQEBBs that each takes at most
@@ -197,7 +199,8 @@ type fileWork struct {
 type fileWish struct {
 	path          string
 	offloads      offloadSet
-	queue, queues int // this channel's place among all
+	queue, queues int  // this channel's place among all
+	xdp           bool // send through the channel's XDP send queue
 }
 
 // newFileWork reads the file and lays out the channel's part of it in memory,
@@ -224,11 +227,18 @@ func newFileWork(c *channel, want fileWish, left func(int) int) (*fileWork, erro
 	if err != nil {
 		return nil, fmt.Errorf("frames of %s: %w", want.path, err)
 	}
-	c.tx.home(pool)
-	w := &fileWork{left: left}
+	w := &fileWork{q: c.tx, left: left}
+	if want.xdp {
+		w.q, w.xdp, c.generates = c.xdp, true, true
+	}
+	w.q.home(pool)
+	inline := uint32(c.n.params.txInline)
+	if want.xdp {
+		inline = inlineXDP
+	}
 	for i := range plans {
 		copy(pool.cut(places[i], uint32(len(plans[i].b))), plans[i].b)
-		w.add(pool, places[i], &plans[i])
+		w.add(pool, places[i], &plans[i], inline)
 	}
 	return w, nil
 }
@@ -243,8 +253,9 @@ func frameAt(at, n uint32) uint32 {
 	return at
 }
 
-// add makes a frame's elements: one for each page that it lies in.
-func (w *fileWork) add(pool *pagePool, at uint32, p *sendPlan) {
+// add makes a frame's elements: one for each page that it lies in. Of a frame that
+// is put into its WQE as a whole, up to inline bytes, that may be all of it.
+func (w *fileWork) add(pool *pagePool, at uint32, p *sendPlan, inline uint32) {
 	first, n := len(w.elems), uint32(len(p.b))
 	for off := uint32(0); off < n; off += pageSize {
 		f := txFrame{addr: pool.mem.iova + uint64(at+off), eseg: p.offload.eseg(), form: txSize(min(n-off, pageSize)), page: noPage}
@@ -256,11 +267,15 @@ func (w *fileWork) add(pool *pagePool, at uint32, p *sendPlan) {
 	w.elems[first].form |= txHeader(uint32(p.header))
 	w.ends = append(w.ends, uint32(len(w.elems)))
 	segs := 2 + (maxInline+vlanTag)/segment + len(w.elems) - first
-	w.blocks = append(w.blocks, uint8(min((segs+segsPerBlock-1)/segsPerBlock, mostBlocks)))
+	blocks := min((segs+segsPerBlock-1)/segsPerBlock, mostBlocks)
+	if n <= inline {
+		blocks = max(blocks, (2+int(n+4+segment-1)/segment+segsPerBlock-1)/segsPerBlock)
+	}
+	w.blocks = append(w.blocks, uint8(blocks))
 }
 
-// mostBlocks is the largest number of WQEBBs that a frame can take;
-// one in more pieces is dropped.
+// mostBlocks is the largest number of WQEBBs that a frame can take that is not put in
+// as a whole; one in more pieces is dropped.
 const mostBlocks = (2 + (maxInline+vlanTag)/segment + maxPieces + segsPerBlock - 1) / segsPerBlock
 
 func (w *fileWork) handle(*channel, []packet) {}
@@ -269,8 +284,11 @@ func (w *fileWork) idle(*channel)             {}
 // turn sends as many frames as surely fit: those that -count was asked for must
 // not wait for another turn, for there may be none. NOPs may take some room
 // before the ring's edge.
-func (w *fileWork) turn(c *channel) int {
-	free, n := c.tx.free()-mostBlocks, 0
+func (w *fileWork) turn(*channel) int {
+	if w.xdp {
+		w.q.watchInline()
+	}
+	free, n := w.q.free()-mostBlocks, 0
 	for n < napiBudget && w.next+n < len(w.ends) && free >= int(w.blocks[w.next+n]) {
 		free -= int(w.blocks[w.next+n])
 		n++
@@ -282,7 +300,7 @@ func (w *fileWork) turn(c *channel) int {
 	if w.next > 0 {
 		from = w.ends[w.next-1]
 	}
-	c.tx.sendOrDrop(w.elems[from:w.ends[w.next+n-1]])
+	w.q.sendOrDrop(w.elems[from:w.ends[w.next+n-1]])
 	if w.next += n; w.next == len(w.ends) {
 		w.next = 0
 	}

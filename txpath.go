@@ -143,6 +143,7 @@ type sendQueue struct {
 	limit  uint32    // packets a session can hold; 0 is no sessions
 	inline uint8     // least inline mode
 	n      uint32    // SQN
+	name   string    // for people: by channel and use
 	pool   *pagePool // whose pages this goroutine may return directly
 	others refOwner  // of all else that was sent from; nil where there is nothing
 	quiet  bool      // nothing is given back frame by frame: who owns the frames counts

@@ -121,6 +121,7 @@ func (n *nic) forwardXSK(c *channel, to *nic) (err error) {
 	if c.xsk.tx, err = to.newSQ(to.channels[c.index], &pagePool{}, to.params.flags.xdpTxMPWQE); err != nil {
 		return err
 	}
+	c.xsk.tx.name += " of a socket on another port"
 	c.xskTo = to
 	c.cqs = slices.DeleteFunc(c.cqs, func(q *compQueue) bool { return q == own.cq })
 	return nil

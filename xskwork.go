@@ -15,7 +15,8 @@ import (
 type xskWorkConfig struct {
 	mode string
 	umem umemConfig
-	size int // of frames to send
+	size int      // of frames to send
+	file *xskFile // to send instead; nil where there is none
 	mac  [6]byte
 	left func(n int) int // how many of n frames to send -count still lets through
 }
@@ -26,6 +27,7 @@ type xskWork struct {
 	mode string
 	size int
 	swap bool
+	file *xskFile
 	left func(n int) int
 	sock *xskSocket
 }
@@ -58,7 +60,7 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 		return nil, err
 	}
 	u.add("UMEM's mapping", func() error { return mem.close(c.n.mem) })
-	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, left: cfg.left,
+	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, file: cfg.file, left: cfg.left,
 		sock: newSocket(mem, rings.b, places)}
 	w.sock.wakeups, w.swap = true, c.xskTo == c.n
 	w.sock.multi = c.xsk.recv.piecesFor(mem, false) == 0
@@ -90,6 +92,10 @@ func (w *xskWork) prepare(c *channel, cfg xskWorkConfig) {
 		c.do(c.xsk.refill)
 		return
 	}
+	if w.file != nil {
+		w.file.fill(w.app.mem, cfg.umem.frame)
+		return
+	}
 	for at := 0; at < len(w.app.mem); at += cfg.umem.frame {
 		fillTestFrame(w.app.mem[at:at+cfg.size], cfg.mac, c.index)
 	}
@@ -98,6 +104,12 @@ func (w *xskWork) prepare(c *channel, cfg xskWorkConfig) {
 func (w *xskWork) handle(*channel, []packet) {}
 func (w *xskWork) drops()                    {}
 func (w *xskWork) idle(*channel)             {}
+
+// pending reports whether packets are on their way through the rings.
+func (w *xskWork) pending() bool {
+	n, _ := w.app.rx.ready(1)
+	return n > 0 || w.app.out > 0
+}
 
 // turn is the application's turn. What it sends has room in the send queue, so that
 // nothing is left in the TX ring when the channel stops.
@@ -109,6 +121,9 @@ func (w *xskWork) turn(c *channel) int {
 		return w.app.forward(napiBudget, w.swap)
 	}
 	waiting := int(w.app.tx.at - w.sock.tx.at)
+	if w.file != nil {
+		return w.file.send(w.app, min(c.xsk.tx.room()-waiting, napiBudget), w.left)
+	}
 	w.app.reclaim()
 	n := min(c.xsk.tx.room()-waiting, len(w.app.free), napiBudget)
 	if n <= 0 {
