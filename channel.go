@@ -232,10 +232,13 @@ func (c *channel) prefer() {
 // deliver takes what the preferred queue holds when it is called and reports
 // whether that was all of it: a handler whose send queue is full takes nothing.
 func (c *channel) deliver() (all bool) {
+	if c.quota.over() {
+		return true
+	}
 	for left := int(c.rx.cq.mask) + 1; left > 0 && c.rx.visible(); {
 		done := c.take(napiBudget)
 		if done == 0 && c.completeAll(napiBudget) == 0 {
-			return !c.rx.visible()
+			return !c.rx.visible() || c.quota.over()
 		}
 		left -= done
 	}
@@ -257,7 +260,7 @@ func (c *channel) deliverRest() (all bool) {
 // what its handler has refused for too long is lost and counted with its errors.
 func (c *channel) leave(q *recvQueue) {
 	packets, bytes := q.tally.packets, q.tally.bytes
-	for q.drop(napiBudget) > 0 {
+	for !c.quota.over() && q.drop(napiBudget) > 0 {
 	}
 	q.tally.wqeErr += q.tally.packets - packets
 	q.tally.packets, q.tally.bytes = packets, bytes

@@ -41,6 +41,9 @@ func (q *quota) take(n int) int {
 	}
 }
 
+// over reports whether the last packet has come. What is in a ring then stays there.
+func (q *quota) over() bool { return q != nil && q.open.Load() == 0 }
+
 // settle ends a turn for which taken places were taken: used is how many packets came.
 func (q *quota) settle(taken, used int) {
 	q.left.Add(int64(taken - used))
