@@ -48,13 +48,16 @@ type appliance struct {
 	left    atomic.Int64  // packets until -count, where handlers choose
 	quota   *quota        // the same where receive rings are counted; nil elsewhere
 	full    chan struct{} // closed by the worker that reaches -count
+	usr1    chan os.Signal
 	undo    undo
 }
 
 // runAppliance does what o says until it is done or ctx ends, and prints the
 // result on out. The error of the run comes before one of the clean-up.
 func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Writer) (err error) {
-	a := &appliance{o: o, log: log, out: out, full: make(chan struct{})}
+	a := &appliance{o: o, log: log, out: out, full: make(chan struct{}), usr1: make(chan os.Signal, 1)}
+	signal.Notify(a.usr1, syscall.SIGUSR1)
+	defer signal.Stop(a.usr1)
 	a.left.Store(int64(min(o.count, 1<<62)))
 	if o.count > 0 && (o.mode == modeDrop || o.mode == modeForward || o.mode == modeEcho) {
 		a.quota = newQuota(o.count, a.full)
@@ -81,19 +84,27 @@ func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Write
 // is touched.
 func (a *appliance) openFiles(context.Context) (err error) {
 	if a.o.read != "" {
-		if _, err = readFrames(a.o.read, 0, 1); err != nil {
+		frames, err := readFrames(a.o.read, 0, 1)
+		if err != nil {
+			return err
+		}
+		a.o.fileFrames = len(frames)
+		for _, b := range frames {
+			a.o.fileLongest = max(a.o.fileLongest, len(b))
+		}
+		if err := a.o.fits(a.o.likelyMTU(), a.o.queues); err != nil {
 			return err
 		}
 	}
 	if a.o.write != "" && a.o.write != "-" {
 		if a.file, err = createCapture(a.o.write); err != nil {
-			return err
+			return wishError{err.Error()}
 		}
 		a.undo.add("capture file", func() error { return ignoring(a.file.Close(), os.ErrClosed) })
 	}
 	if a.o.listen != "" {
 		if a.socket, err = openXSKSocket(a.o.listen); err != nil {
-			return err
+			return wishError{err.Error()}
 		}
 		a.undo.add("-xsk-listen", func() error { return ignoring(a.socket.Close(), net.ErrClosed) })
 	}
@@ -214,7 +225,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		index:    i,
 		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
 		rules:    o.rules,
-		accepts:  o.accepts,
+		accepts:  a.o.accepts,
 	})
 	if err != nil {
 		return err
@@ -379,9 +390,7 @@ func (a *appliance) socketHandler(p *onePort, c *channel, queue int) (handler, e
 		if err != nil {
 			return nil, err
 		}
-		if cfg.file, err = newXSKFile(a.o.read, frames, cfg.umem, min(p.nic.params.frame, cfg.umem.frame)); err != nil {
-			return nil, err
-		}
+		cfg.file = newXSKFile(frames, cfg.umem)
 	}
 	return newXSKWork(c, cfg, &a.undo)
 }
@@ -425,9 +434,6 @@ const (
 // wait returns when the run is over: signal, -duration, -count, or an emulated
 // wire that has delivered all it had. SIGUSR1 prints the counters meanwhile.
 func (a *appliance) wait(ctx context.Context) {
-	usr1 := make(chan os.Signal, 1)
-	signal.Notify(usr1, syscall.SIGUSR1)
-	defer signal.Stop(usr1)
 	var timer <-chan time.Time
 	if a.o.duration > 0 {
 		timer = time.After(a.o.duration)
@@ -452,7 +458,7 @@ func (a *appliance) wait(ctx context.Context) {
 		case <-a.full:
 			a.settle(ctx)
 			return
-		case <-usr1:
+		case <-a.usr1:
 			if err := a.printStats(); err != nil {
 				a.log.Warn(err.Error())
 			}

@@ -103,6 +103,8 @@ type frameWish struct {
 	program string // of -xdp
 	sockets bool   // of other processes: -xsk-listen
 	socket  bool   // -datapath xsk
+	frames  int    // of -r FILE
+	longest int    // of these
 	umem    umemConfig
 }
 
@@ -120,6 +122,9 @@ func (w *frameWish) fits(mtu, queues int) error {
 	frame, why := mtu+etherHeader+vlanTag, fmt.Sprintf("the MTU is %d: -mtu", mtu)
 	if w.socket {
 		if err := w.socketFits(mtu); err != nil {
+			return err
+		}
+		if err := w.fileFits(min(frame, w.umem.frame), queues); err != nil {
 			return err
 		}
 		if w.umem.frame < frame {
@@ -146,4 +151,16 @@ func (w *frameWish) socketFits(mtu int) error {
 			mtu, w.umem.frame, most(w.umem.frame), maxUMEMFrame, most(maxUMEMFrame))
 	}
 	return wishf("-mtu %d: with -datapath xsk at most %d (-xsk-frame %d), since a packet lies in one frame", mtu, most(maxUMEMFrame), maxUMEMFrame)
+}
+
+// fileFits holds the frames of -r FILE, which queues share, against UMEM frames, of
+// which a packet fills up to most bytes of one.
+func (w *frameWish) fileFits(most, queues int) error {
+	switch {
+	case w.longest > most:
+		return wishf("-r: its longest frame has %d bytes: with -datapath xsk and this MTU at most %d (-xsk-frame %d, -mtu)", w.longest, most, maxUMEMFrame)
+	case queues > 0 && (w.frames+queues-1)/queues > w.umem.frames:
+		return wishf("-r: %d frames for %d queues: with -datapath xsk a queue holds -xsk-frames, which is %d", w.frames, queues, w.umem.frames)
+	}
+	return nil
 }

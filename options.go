@@ -35,6 +35,7 @@ type options struct {
 	toggles                          []*toggle
 	snaplen, flows, size             int
 	read, offloadList                string
+	fileFrames, fileLongest          int // of -r, once it was read
 	offloads                         offloadSet
 	addresses                        string
 	xdp, bpf, datapath               string
@@ -285,6 +286,9 @@ func (o *options) check(rest []string) error {
 		if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
 			return err
 		}
+		if o.mode == modeSend && (o.size <= etherHeader || o.size > o.frame) {
+			return wishf("-size %d: %d to %d can be sent from a frame (-xsk-frame)", o.size, etherHeader+1, o.frame)
+		}
 		return o.run().checkUse()
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
@@ -390,7 +394,7 @@ func (o *options) run() *runFacts {
 // with the frames that are asked for.
 func (o *options) fits(mtu, queues int) error {
 	w := frameWish{sends: o.mode == modeSend && o.read == "", size: o.size, program: o.xdp, sockets: o.listen != "",
-		socket: o.datapath == datapathXSK, umem: o.umemConfig()}
+		socket: o.datapath == datapathXSK, umem: o.umemConfig(), frames: o.fileFrames, longest: o.fileLongest}
 	return w.fits(mtu, queues)
 }
 

@@ -34,7 +34,10 @@ func (c *channel) checkXSK(u *umem, multi bool) error {
 	if c.xsk.recv.piecesFor(u, multi) != 0 {
 		return nil
 	}
-	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet"
+	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet (-xsk-multi-buffer)"
+	if u.frame < maxUMEMFrame {
+		hint = fmt.Sprintf(", or frames of %d bytes (-xsk-frame)%s", maxUMEMFrame, hint)
+	}
 	if multi {
 		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
 	}

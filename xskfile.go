@@ -17,17 +17,10 @@ type xskFile struct {
 	index  int      // frame of the file that stands there
 }
 
-// newXSKFile makes it of frames that each fit into most bytes and together into a UMEM.
-func newXSKFile(path string, frames [][]byte, umem umemConfig, most int) (*xskFile, error) {
-	if len(frames) > umem.frames {
-		return nil, wishf("-r %s: %d frames for a queue: with -datapath xsk at most -xsk-frames, which is %d", path, len(frames), umem.frames)
-	}
-	for i, b := range frames {
-		if len(b) > most {
-			return nil, wishf("-r %s: frame %d of a queue's part has %d bytes: with -datapath xsk at most %d (-xsk-frame %d, -mtu)", path, i+1, len(b), most, maxUMEMFrame)
-		}
-	}
-	return &xskFile{frames: frames, size: uint64(umem.frame), places: uint32(umem.frames / len(frames) * len(frames))}, nil
+// newXSKFile makes it of frames that each fit into a UMEM frame and together into all
+// (fileFits).
+func newXSKFile(frames [][]byte, umem umemConfig) *xskFile {
+	return &xskFile{frames: frames, size: uint64(umem.frame), places: uint32(umem.frames / len(frames) * len(frames))}
 }
 
 // fill puts the file into the UMEM.

@@ -38,7 +38,7 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 	if err := cfg.umem.check(); err != nil {
 		return nil, err
 	}
-	if most := min(c.n.params.frame, cfg.umem.frame); cfg.mode == modeSend && (cfg.size <= etherHeader || cfg.size > most) {
+	if most := min(c.n.params.frame, cfg.umem.frame); cfg.mode == modeSend && cfg.file == nil && (cfg.size <= etherHeader || cfg.size > most) {
 		return nil, wishf("-size %d: %d to %d can be sent", cfg.size, etherHeader+1, most)
 	}
 	entries := 1 << logCeil(cfg.umem.frames)
