@@ -6,14 +6,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"net"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +31,7 @@ type onePort struct {
 	emulated *emulatedDevice // nil on hardware
 	nic      *nic
 	stats    *statReader
+	warned   bool // that its link is down
 }
 
 // appliance is one run.
@@ -37,25 +40,34 @@ type appliance struct {
 	log     *slog.Logger
 	out     io.Writer
 	ports   []*onePort
-	mem     *arena         // shared by all ports
-	work    []*inspectWork // in mode inspect
+	mem     *arena            // shared by all ports
+	work    []*inspectWork    // in mode inspect
+	file    *os.File          // of -w, until the capture has it
+	socket  *net.UnixListener // of -xsk-listen
 	capture *captureFile
-	left    atomic.Int64  // packets until -count, when set
+	left    atomic.Int64  // packets until -count, where handlers choose
+	quota   *quota        // the same where receive rings are counted; nil elsewhere
 	full    chan struct{} // closed by the worker that reaches -count
+	usr1    chan os.Signal
 	undo    undo
 }
 
 // runAppliance does what o says until it is done or ctx ends, and prints the
 // result on out. The error of the run comes before one of the clean-up.
 func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Writer) (err error) {
-	a := &appliance{o: o, log: log, out: out, full: make(chan struct{})}
+	a := &appliance{o: o, log: log, out: out, full: make(chan struct{}), usr1: make(chan os.Signal, 1)}
+	signal.Notify(a.usr1, syscall.SIGUSR1)
+	defer signal.Stop(a.usr1)
 	a.left.Store(int64(min(o.count, 1<<62)))
+	if o.count > 0 && (o.mode == modeDrop || o.mode == modeForward || o.mode == modeEcho) {
+		a.quota = newQuota(o.count, a.full)
+	}
 	defer func() {
 		if again := a.undo.run(); err == nil {
 			err = again
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK} {
+	for _, step := range []func(context.Context) error{a.openFiles, a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -66,6 +78,45 @@ func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Write
 		p.nic.stop()
 	}
 	return a.report(time.Since(begun))
+}
+
+// openFiles opens what flags name, so that a name that is wrong is known before a device
+// is touched.
+func (a *appliance) openFiles(context.Context) (err error) {
+	if a.o.read != "" {
+		frames, err := readFrames(a.o.read, 0, 1)
+		if err != nil {
+			return err
+		}
+		a.o.fileFrames = len(frames)
+		for _, b := range frames {
+			a.o.fileLongest = max(a.o.fileLongest, len(b))
+		}
+		if err := a.o.fits(a.o.likelyMTU(), a.o.queues); err != nil {
+			return err
+		}
+	}
+	if a.o.write != "" && a.o.write != "-" {
+		if a.file, err = createCapture(a.o.write); err != nil {
+			return wishError{err.Error()}
+		}
+		a.undo.add("capture file", func() error { return ignoring(a.file.Close(), os.ErrClosed) })
+	}
+	if a.o.listen != "" {
+		if a.socket, err = openXSKSocket(a.o.listen); err != nil {
+			return wishError{err.Error()}
+		}
+		a.undo.add("-xsk-listen", func() error { return ignoring(a.socket.Close(), net.ErrClosed) })
+	}
+	return nil
+}
+
+// ignoring is err, unless it is what was to be expected.
+func ignoring(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
 }
 
 // openDevices opens what -pci or -emulate names, and the memory for all.
@@ -151,6 +202,15 @@ func (a *appliance) openNICs(ctx context.Context) error {
 	return nil
 }
 
+// wishes are what the flags want of a NIC.
+func (a *appliance) wishes(queues int) wishes {
+	o := &a.o
+	return wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, largest: o.mode == modeInspect && o.listen == "",
+		promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), strip: o.strip, trap: o.trap,
+		txInline: o.txInline, blueflame: o.blueflame, coalesce: o.coalesce, adaptive: o.adaptive, xdp: o.programs(),
+		xsk: o.listen != "" || o.datapath == datapathXSK, xskSpread: o.datapath == datapathXSK && len(o.rules) == 0}
+}
+
 func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) {
 	o := a.o
 	queues := o.queues
@@ -158,15 +218,14 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		queues = max(runtime.NumCPU()/len(a.ports), 1) // ports pair their channels: all have as many
 	}
 	p.nic, err = openNIC(ctx, p.dev, p.vf, openOptions{
-		wishes: wishes{queues: queues, rxRing: o.rxRing, txRing: o.txRing, mtu: o.mtu, promisc: o.promisc, noAllMulti: !o.allMulti, groups: neighbourGroups(o.addrs), largest: o.mode == modeInspect && o.listen == "", txInline: o.txInline, blueflame: o.blueflame, xdp: o.programs(),
-			xsk: o.listen != "" || o.datapath == datapathXSK, xskSpread: o.datapath == datapathXSK && len(o.rules) == 0,
-			strip: o.strip, trap: o.trap, coalesce: o.coalesce, adaptive: o.adaptive},
+		wishes:   a.wishes(queues),
 		cpus:     runtime.NumCPU(),
 		progress: func(text string) { a.log.Info(text) },
 		mem:      a.mem,
 		index:    i,
 		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
 		rules:    o.rules,
+		accepts:  a.o.accepts,
 	})
 	if err != nil {
 		return err
@@ -178,6 +237,7 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		return err
 	}
 	a.log.Info("NIC is up", about...)
+	a.tellNotices()
 	for _, r := range o.rules {
 		a.log.Info("rule", "is", r.String())
 	}
@@ -208,7 +268,7 @@ func (a *appliance) openCapture(context.Context) error {
 	if a.o.write == "" {
 		return nil
 	}
-	c, err := openCaptureFile(captureConfig{path: a.o.write, queues: len(a.channels()), snaplen: a.o.snaplen, wait: a.lossless()})
+	c, err := openCaptureFile(captureConfig{path: a.o.write, file: a.file, queues: len(a.channels()), snaplen: a.o.snaplen, wait: a.lossless()})
 	if err != nil {
 		return err
 	}
@@ -232,6 +292,7 @@ func (a *appliance) start(context.Context) error {
 		}
 		var handlers []handler
 		for _, c := range p.nic.channels {
+			c.quota = a.quota
 			h, err := a.handlerFor(p, c, queue)
 			if err != nil {
 				return err
@@ -276,14 +337,7 @@ func (a *appliance) listenXSK(context.Context) error {
 	if a.o.listen == "" {
 		return nil
 	}
-	var nics []*nic
-	for _, p := range a.ports {
-		nics = append(nics, p.nic)
-	}
-	s, err := listenXSK(a.o.listen, nics, a.log)
-	if err != nil {
-		return err
-	}
+	s := serveXSK(a.socket, a.nics(), a.log)
 	a.undo.add("-xsk-listen", s.close)
 	return nil
 }
@@ -304,7 +358,7 @@ func (a *appliance) checkCPUs(cpus []int) {
 // handlerFor makes the handler of one channel, queue number queue of all.
 func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, error) {
 	if a.o.datapath == datapathXSK && c.xsk != nil {
-		return newXSKWork(c, xskWorkConfig{mode: a.o.mode, umem: a.o.umemConfig(), size: a.o.size, mac: [6]byte(p.nic.mac), left: a.allowed}, &a.undo)
+		return a.socketHandler(p, c, queue)
 	}
 	switch a.o.mode {
 	case modeDrop:
@@ -317,20 +371,7 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 	case modeEcho:
 		return newEchoWork(&responder{mac: [6]byte(p.nic.mac), addrs: a.o.addrs}), nil
 	case modeSend:
-		if a.o.read != "" {
-			return newFileWork(c, fileWish{path: a.o.read, offloads: a.o.offloads, queue: queue, queues: len(a.channels())}, a.allowed)
-		}
-		if most := min(p.nic.params.frame, pageSize); a.o.size <= etherHeader || a.o.size > most {
-			return nil, wishf("-size %d: %d to %d can be sent", a.o.size, etherHeader+1, most)
-		}
-		w, ok := newSendWork(c, [6]byte(p.nic.mac), a.o.size, a.allowed)
-		if !ok {
-			return nil, errors.New("no page for the frame to send")
-		}
-		if a.o.datapath == datapathXDP {
-			return newXDPSendWork(c, w), nil
-		}
-		return w, nil
+		return a.sendHandler(p, c, queue)
 	}
 	w := &inspectWork{a: a, queue: queue, scratch: make([]byte, p.nic.params.rxLayout.room()),
 		inspector: newInspector(inspectConfig{flows: a.o.flows}), times: stamper{clock: p.nic.clock}}
@@ -338,6 +379,35 @@ func (a *appliance) handlerFor(p *onePort, c *channel, queue int) (handler, erro
 		w.capture = a.capture.queue(queue)
 	}
 	a.work = append(a.work, w)
+	return w, nil
+}
+
+// socketHandler is handlerFor with -datapath xsk.
+func (a *appliance) socketHandler(p *onePort, c *channel, queue int) (handler, error) {
+	cfg := xskWorkConfig{mode: a.o.mode, umem: a.o.umemConfig(), size: a.o.size, mac: [6]byte(p.nic.mac), left: a.allowed}
+	if a.o.read != "" {
+		frames, err := readFrames(a.o.read, queue, len(a.channels()))
+		if err != nil {
+			return nil, err
+		}
+		cfg.file = newXSKFile(frames, cfg.umem)
+	}
+	return newXSKWork(c, cfg, &a.undo)
+}
+
+// sendHandler is handlerFor in mode txonly.
+func (a *appliance) sendHandler(p *onePort, c *channel, queue int) (handler, error) {
+	xdp := a.o.datapath == datapathXDP
+	if a.o.read != "" {
+		return newFileWork(c, fileWish{path: a.o.read, offloads: a.o.offloads, queue: queue, queues: len(a.channels()), xdp: xdp}, a.allowed)
+	}
+	w, ok := newSendWork(c, [6]byte(p.nic.mac), a.o.size, a.allowed)
+	if !ok {
+		return nil, errors.New("no page for the frame to send")
+	}
+	if xdp {
+		return newXDPSendWork(c, w), nil
+	}
 	return w, nil
 }
 
@@ -353,30 +423,32 @@ func pinning(cpus, n int) (out []int) {
 	return out
 }
 
-// wireCheck is how often the end of an emulated wire is looked for.
-const wireCheck = 2 * time.Millisecond
+// The end of an emulated wire is looked for every wireCheck at first, then after each
+// further wireShare-th part of the run, at the latest after slowCheck.
+const (
+	wireCheck = 2 * time.Millisecond
+	wireShare = 50
+	slowCheck = 200 * time.Millisecond
+)
 
 // wait returns when the run is over: signal, -duration, -count, or an emulated
 // wire that has delivered all it had. SIGUSR1 prints the counters meanwhile.
 func (a *appliance) wait(ctx context.Context) {
-	usr1 := make(chan os.Signal, 1)
-	signal.Notify(usr1, syscall.SIGUSR1)
-	defer signal.Stop(usr1)
 	var timer <-chan time.Time
 	if a.o.duration > 0 {
 		timer = time.After(a.o.duration)
 	}
-	tick := time.NewTicker(wireCheck)
+	tick := time.NewTimer(wireCheck)
 	defer tick.Stop()
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	rate := rateMeter{at: time.Now()}
-	var toggle <-chan time.Time
-	if a.o.togglePeriod > 0 {
-		t := time.NewTicker(a.o.togglePeriod)
-		defer t.Stop()
-		toggle = t.C
+	rate := newRateMeter()
+	due := time.NewTimer(math.MaxInt64)
+	defer due.Stop()
+	for _, t := range a.o.toggles {
+		t.next = rate.begun.Add(t.period)
 	}
+	a.setAlarm(due)
 	for {
 		select {
 		case <-ctx.Done():
@@ -385,39 +457,73 @@ func (a *appliance) wait(ctx context.Context) {
 			return
 		case <-a.full:
 			return
-		case <-usr1:
-			a.printStats()
-		case <-toggle:
-			a.toggleFlag()
+		case <-a.usr1:
+			if err := a.printStats(); err != nil {
+				a.log.Warn(err.Error())
+			}
+		case <-due.C:
+			switchDue(a.o.toggles, a.nics(), time.Now())
+			a.setAlarm(due)
 		case now := <-second.C:
 			if a.o.mode != modeInspect {
 				a.log.Info("rate", rate.update(now, a.traffic())...)
 			}
-		case <-tick.C:
+			a.warnLink()
+		case now := <-tick.C:
 			a.tellNotices()
 			if a.wireDone() {
 				return
 			}
+			tick.Reset(a.checkAfter(now.Sub(rate.begun)))
 		}
 	}
 }
 
-// toggleFlag switches the flag of -toggle on every port.
-func (a *appliance) toggleFlag() {
-	f, err := findPrivFlag(a.o.toggleName)
-	for _, p := range a.ports {
-		if err == nil {
-			err = p.nic.setPrivFlag(f.name, !*f.field(&p.nic.params.flags))
-		}
+// checkAfter is how long to wait for the next look at wires and notices, so long after
+// the start: a run that takes long may end a little later, and one on hardware does not
+// end by its wire.
+func (a *appliance) checkAfter(since time.Duration) time.Duration {
+	if !slices.ContainsFunc(a.ports, func(p *onePort) bool { return p.emulated != nil }) {
+		return slowCheck
 	}
-	if err != nil {
-		a.log.Warn(err.Error())
+	return min(max(since/wireShare, wireCheck), slowCheck)
+}
+
+// setAlarm sets t to when the next flag is to be switched.
+func (a *appliance) setAlarm(t *time.Timer) {
+	if d, ok := untilNext(a.o.toggles, time.Now()); ok {
+		t.Reset(d)
+	}
+}
+
+// nics are those of all ports.
+func (a *appliance) nics() (all []*nic) {
+	for _, p := range a.ports {
+		all = append(all, p.nic)
+	}
+	return all
+}
+
+// warnLink says once that what is sent goes nowhere.
+func (a *appliance) warnLink() {
+	if a.traffic().txPackets == 0 {
+		return
+	}
+	for _, p := range a.ports {
+		if p.warned || p.nic.control.linkUp.Load() {
+			continue
+		}
+		p.warned = true
+		a.log.Warn("the link is down: nothing that is sent leaves the port (is anything plugged in?)", "device", p.dev.name())
 	}
 }
 
 // tellNotices logs what the NICs want an operator to know.
 func (a *appliance) tellNotices() {
 	for _, p := range a.ports {
+		if p.nic == nil {
+			continue
+		}
 		for {
 			select {
 			case text := <-p.nic.notices:
@@ -455,9 +561,7 @@ func (a *appliance) wireDrops(lost map[string]uint64) {
 	}
 }
 
-// trafficCount is what went through all channels so far.
-type trafficCount struct{ rxPackets, rxBytes, txPackets, txBytes, txDropped uint64 }
-
+// traffic is what went through all channels so far.
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
 		packets, bytes := c.load() // also what a program took
@@ -477,29 +581,17 @@ func (a *appliance) traffic() (t trafficCount) {
 	return t
 }
 
-// rateMeter turns counts into rates since the last look.
-type rateMeter struct {
-	at   time.Time
-	last trafficCount
-}
-
-func (r *rateMeter) update(now time.Time, t trafficCount) []any {
-	sec := now.Sub(r.at).Seconds()
-	per := func(now, then uint64) uint64 { return uint64(float64(now-then) / max(sec, 1e-9)) }
-	out := []any{"rx_pps", per(t.rxPackets, r.last.rxPackets), "tx_pps", per(t.txPackets, r.last.txPackets),
-		"rx_packets", t.rxPackets, "tx_packets", t.txPackets}
-	r.at, r.last = now, t
-	return out
-}
-
-// printStats prints all counters in the form of ethtool -S.
-func (a *appliance) printStats() {
+// printStats prints all counters.
+func (a *appliance) printStats() (first error) {
 	for _, p := range a.ports {
 		if err := p.stats.update(); err != nil {
 			a.log.Warn(err.Error())
 		}
-		fmt.Fprint(a.out, formatStats(p.dev.name(), p.stats.read()), p.nic.formatPrivFlags(), p.nic.formatCoalesce(), p.nic.formatRules())
+		if err := printCounters(a.out, a.o.asJSON, p.nic, p.stats.read()); err != nil && first == nil {
+			first = err
+		}
 	}
+	return first
 }
 
 // report prints the result, whatever else fails, and returns the first failure.
@@ -508,6 +600,14 @@ func (a *appliance) report(ran time.Duration) (first error) {
 	keep := func(err error) {
 		if first == nil {
 			first = err
+		}
+	}
+	a.tellNotices()
+	a.warnLink()
+	for _, t := range a.o.toggles {
+		a.log.Info("toggled", "flag", t.flag.name, "switches", t.done, "failed", t.failed)
+		if t.why != nil {
+			a.log.Warn("switching a flag failed: " + t.why.Error())
 		}
 	}
 	lost := map[string]uint64{}
@@ -524,7 +624,7 @@ func (a *appliance) report(ran time.Duration) (first error) {
 	a.wireDrops(lost)
 	keep(a.printSummary(lost, ran))
 	if a.o.stats {
-		a.printStats()
+		keep(a.printStats())
 	}
 	for _, p := range a.ports {
 		if p.emulated != nil {
@@ -537,7 +637,7 @@ func (a *appliance) report(ran time.Duration) (first error) {
 // printSummary prints what inspection saw, or what another mode counted.
 func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) error {
 	if a.o.mode != modeInspect {
-		return a.printCounts(lost, ran)
+		return printTraffic(a.out, a.o.asJSON, a.o.mode, a.traffic(), lost, ran)
 	}
 	var parts []*summary
 	for _, w := range a.work {
@@ -545,71 +645,7 @@ func (a *appliance) printSummary(lost map[string]uint64, ran time.Duration) erro
 	}
 	s := mergeSummaries(parts...)
 	s.finish(lost, ran)
-	return a.print(s, func() string { return s.text() + verdictText(lost) })
-}
-
-// countSummary is the result of a mode that does not inspect.
-type countSummary struct {
-	Mode      string            `json:"mode"`
-	RxPackets uint64            `json:"rx_packets"`
-	RxBytes   uint64            `json:"rx_bytes"`
-	TxPackets uint64            `json:"tx_packets"`
-	TxBytes   uint64            `json:"tx_bytes"`
-	TxDropped uint64            `json:"tx_dropped"`
-	Drops     map[string]uint64 `json:"drops"`
-	DurationS float64           `json:"duration_s"`
-	RxPPS     float64           `json:"rx_pps"`
-	TxPPS     float64           `json:"tx_pps"`
-}
-
-func (a *appliance) printCounts(lost map[string]uint64, ran time.Duration) error {
-	return a.printTraffic(a.traffic(), lost, ran)
-}
-
-// printTraffic prints counts.
-func (a *appliance) printTraffic(t trafficCount, lost map[string]uint64, ran time.Duration) error {
-	s := countSummary{Mode: a.o.mode, RxPackets: t.rxPackets, RxBytes: t.rxBytes, TxPackets: t.txPackets, TxBytes: t.txBytes,
-		TxDropped: t.txDropped, Drops: lost, DurationS: round(ran.Seconds())}
-	if sec := ran.Seconds(); sec > 0 {
-		s.RxPPS, s.TxPPS = round(float64(t.rxPackets)/sec), round(float64(t.txPackets)/sec)
-	}
-	return a.print(s, func() string {
-		text := fmt.Sprintf("%s: received %d packets, %d bytes (%g packets/s), sent %d packets, %d bytes (%g packets/s), dropped %d in sending, in %g s\n",
-			s.Mode, s.RxPackets, s.RxBytes, s.RxPPS, s.TxPackets, s.TxBytes, s.TxPPS, s.TxDropped, s.DurationS)
-		for _, l := range sortedCounts(s.Drops, len(s.Drops)) {
-			if l.Count > 0 {
-				text += fmt.Sprintf("  %s: %d\n", l.Name, l.Count)
-			}
-		}
-		return text + verdictText(lost)
-	})
-}
-
-// verdictText says who lost packets, a line each.
-func verdictText(lost map[string]uint64) (text string) {
-	for _, line := range lossVerdict(lost) {
-		text += line + "\n"
-	}
-	return text
-}
-
-// print writes a result as JSON or, where nobody reads standard output, as text
-// beside the frames.
-func (a *appliance) print(v any, text func() string) error {
-	if a.o.asJSON {
-		b, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.out, "%s\n", b)
-		return err
-	}
-	out := a.out
-	if a.o.write == "-" {
-		out = os.Stderr
-	}
-	_, err := io.WriteString(out, text())
-	return err
+	return printEither(a.out, a.o.asJSON, s, func() string { return s.text() + verdictText(lost) })
 }
 
 // inspectWork is the handler of one channel. Its channel's goroutine owns it.

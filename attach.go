@@ -142,9 +142,8 @@ func parseProgram(name string) (xdpProgramMaker, error) {
 	case "tx":
 		return same(xdpSwap{}), nil
 	}
-	to, ok := strings.CutPrefix(name, "redirect:")
-	queue, err := strconv.Atoi(to)
-	if !ok || err != nil {
+	queue, ok := redirectQueue(name)
+	if !ok {
 		return nil, wishf("-xdp %s: drop, pass, tx or redirect:QUEUE", name)
 	}
 	return func(c *channel) (xdpProgram, error) {
@@ -153,17 +152,37 @@ func parseProgram(name string) (xdpProgramMaker, error) {
 	}, nil
 }
 
+// redirectQueue is the queue of a program called redirect:QUEUE.
+func redirectQueue(name string) (queue int, ok bool) {
+	to, ok := strings.CutPrefix(name, "redirect:")
+	queue, err := strconv.Atoi(to)
+	return queue, ok && err == nil
+}
+
+// checkRedirect refuses a queue that is not there: the first queues are the regular
+// ones, as many again those of sockets where there are some.
+func checkRedirect(queue, queues int, sockets bool) error {
+	switch {
+	case queue >= 0 && queue < queues || sockets && queue >= 0 && queue < 2*queues:
+		return nil
+	case sockets:
+		return wishf("a redirect to queue %d: queues are 0 to %d, from %d on those of sockets", queue, 2*queues-1, queues)
+	case queue >= queues && queue < 2*queues:
+		return wishf("a redirect to queue %d: queues are 0 to %d (from %d on they are those of sockets: -xsk-listen)", queue, queues-1, queues)
+	}
+	return wishf("a redirect to queue %d: queues are 0 to %d", queue, queues-1)
+}
+
 // newNumberedSink leads from channel c to a receive queue by its number: the regular
 // ones, then those of sockets, as rules count them. The rings of a socket have one
 // producer, its own channel: from others packets go there as guests.
 func newNumberedSink(c *channel, queue int) (xdpSink, error) {
 	n := c.n.params.queues
+	if err := checkRedirect(queue, n, c.n.params.xsk); err != nil {
+		return nil, err
+	}
 	switch {
-	case !c.n.params.xsk && queue >= n && queue < 2*n:
-		return nil, wishf("a redirect to queue %d: queues are 0 to %d (from %d on they are those of sockets: -xsk-listen)", queue, n-1, n)
-	case c.n.params.xsk && (queue < 0 || queue >= 2*n):
-		return nil, wishf("a redirect to queue %d: queues are 0 to %d, from %d on those of sockets", queue, 2*n-1, n)
-	case queue < n || !c.n.params.xsk:
+	case queue < n:
 		return newQueueSink(c, queue)
 	case queue-n == c.index:
 		return xskSink{c.xsk}, nil
@@ -190,6 +209,7 @@ func (n *nic) newXDP(c *channel) (*sendQueue, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.name += " of XDP"
 	q.inlineUpTo(0) // until the ring fills, see sendXDP
 	return q, nil
 }

@@ -202,7 +202,7 @@ func (b *attachedBench) startClient(apart bool, path string, place *quietPlace) 
 		if err != nil {
 			return // nobody attaches, which the caller sees
 		}
-		c.work(modeDrop, 0, true, nil, stop.Load)
+		c.work(modeDrop, 0, true, func(n int) int { return n }, stop.Load)
 		_ = c.close()
 	})
 	return nil

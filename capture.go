@@ -48,7 +48,8 @@ const (
 
 // captureConfig says where to and how.
 type captureConfig struct {
-	path    string // "-" is standard output
+	path    string   // "-" is standard output
+	file    *os.File // open already, to be emptied and closed; nil opens path
 	queues  int
 	snaplen int  // bytes kept of a frame, 0 for captureSnaplen
 	ring    int  // bytes of each queue's ring, 0 for captureRing
@@ -99,15 +100,37 @@ func openCaptureFile(c captureConfig) (*captureFile, error) {
 	if c.path == "-" {
 		return newCapture(c, os.Stdout, false)
 	}
-	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("create capture file: %w; check -w", err)
+	f := c.file
+	if f == nil {
+		var err error
+		if f, err = createCapture(c.path); err != nil {
+			return nil, err
+		}
 	}
 	cf, err := newCapture(c, f, true)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return cf, nil
+}
+
+// createCapture creates the file or opens the one that is there, which keeps what is
+// in it for now.
+func createCapture(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create capture file: %w; check -w", err)
+	}
+	return f, nil
+}
+
+// emptyFile takes away what is in a file; a pipe or a terminal has nothing to take away.
+func emptyFile(f *os.File) error {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return err
+	}
+	return f.Truncate(0)
 }
 
 func newCapture(c captureConfig, f *os.File, own bool) (*captureFile, error) {
@@ -124,6 +147,11 @@ func newCapture(c captureConfig, f *os.File, own bool) (*captureFile, error) {
 		q := &w.rings[i]
 		q.buf = make([]byte, ringSize(c.ring))
 		q.snaplen, q.wait, q.stop = c.snaplen, c.wait, &w.stop
+	}
+	if own {
+		if err := emptyFile(f); err != nil {
+			return nil, fmt.Errorf("empty capture file: %w", err)
+		}
 	}
 	w.out.init(f)
 	if err := w.header(strings.HasSuffix(c.path, ".pcapng"), c.snaplen); err != nil {

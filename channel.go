@@ -175,6 +175,7 @@ func (c *channel) sendRest() int {
 // what an application of our own has put into its TX ring and, if the receive side
 // is looked at, what has come there.
 func (c *channel) owes(receives bool) bool {
+	receives = receives && !c.quota.over()
 	for _, q := range c.sendQueues() {
 		if q.owed() > 0 {
 			return true
@@ -233,11 +234,7 @@ func (c *channel) pollXSK(budget int) int {
 		return 0
 	}
 	done := q.begin(budget)
-	if c.work != nil {
-		done += c.receiveXSK(budget)
-	} else {
-		done += q.receive(budget)
-	}
+	done += c.takeXSK(budget)
 	done += q.end()
 	if q.tx.failed {
 		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
@@ -248,6 +245,28 @@ func (c *channel) pollXSK(budget int) int {
 	return done
 }
 
+// takeXSK is take for the socket's receive queue.
+func (c *channel) takeXSK(budget int) (done int) {
+	if c.quota == nil {
+		return c.takeAllXSK(budget)
+	}
+	if budget = c.quota.take(budget); budget == 0 {
+		return 0
+	}
+	before := c.xsk.tally.packets
+	done = c.takeAllXSK(budget)
+	c.quota.settle(budget, int(c.xsk.tally.packets-before))
+	return done
+}
+
+// takeAllXSK is takeXSK without -count.
+func (c *channel) takeAllXSK(budget int) int {
+	if c.work != nil {
+		return c.receiveXSK(budget)
+	}
+	return c.xsk.receive(budget)
+}
+
 // receive is the receive side of a turn.
 func (c *channel) receive(budget int) int {
 	if c.next != nil {
@@ -256,8 +275,22 @@ func (c *channel) receive(budget int) int {
 	return c.take(budget)
 }
 
-// take is the receive side of a turn from one queue.
+// take is the receive side of a turn from one queue, as far as -count lets it.
 func (c *channel) take(budget int) (done int) {
+	if c.quota == nil {
+		return c.takeAll(budget)
+	}
+	if budget = c.quota.take(budget); budget == 0 {
+		return 0
+	}
+	before := c.rx.tally.packets + c.xdpTally.packets
+	done = c.takeAll(budget)
+	c.quota.settle(budget, int(c.rx.tally.packets+c.xdpTally.packets-before))
+	return done
+}
+
+// takeAll is take without -count.
+func (c *channel) takeAll(budget int) (done int) {
 	if c.work != nil {
 		done = c.receiveXDP(budget)
 	} else {
@@ -306,10 +339,13 @@ func (c *channel) prefer() {
 // deliver takes what the preferred queue holds when it is called and reports
 // whether that was all of it: a handler whose send queue is full takes nothing.
 func (c *channel) deliver() (all bool) {
+	if c.quota.over() {
+		return true
+	}
 	for left := int(c.rx.cq.mask) + 1; left > 0 && c.rx.visible(); {
 		done := c.take(napiBudget)
 		if done == 0 && c.completeAll(napiBudget) == 0 {
-			return !c.rx.visible()
+			return !c.rx.visible() || c.quota.over()
 		}
 		left -= done
 	}
@@ -330,7 +366,11 @@ func (c *channel) deliverRest() (all bool) {
 // leave ends the use of q, which is not the preferred queue: its pages go back, and
 // what its handler has refused for too long is lost and counted with its errors.
 func (c *channel) leave(q *recvQueue) {
-	q.lose()
+	if c.quota.over() { // what came behind the last packet counts as left at the end
+		q.tally.ended += q.discard()
+	} else {
+		q.lose()
+	}
 	c.next = nil
 	c.cqs = slices.DeleteFunc(c.cqs, func(cq *compQueue) bool { return cq == q.cq })
 	q.vacate()
@@ -446,17 +486,20 @@ func (c *channel) idle() {
 func (n *nic) recoverTX(q *sendQueue, why string) {
 	if err := n.resetSend(q.n); err != nil {
 		q.die(time.Now())
-		n.notify("send queue %#x: %s: cannot be reset, tried again in %v: %v", q.n, why, txTimeout, err)
+		n.notify("%s: %s: cannot be reset, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}
 	q.reset()
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
 		q.die(time.Now())
-		n.notify("send queue %#x: %s: was reset but does not become ready, tried again in %v: %v", q.n, why, txTimeout, err)
+		n.notify("%s: %s: was reset but does not become ready, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}
-	n.notify("send queue %#x: %s: reset", q.n, why)
+	n.notify("%s: %s: reset", q.title(), why)
 }
+
+// title names a send queue as its counters do, and by its number in the device.
+func (q *sendQueue) title() string { return fmt.Sprintf("send queue %s (%#x)", q.name, q.n) }
 
 // resetSend takes a send queue to the reset state from whichever it is in.
 func (n *nic) resetSend(sqn uint32) error {
@@ -501,11 +544,11 @@ func (n *nic) renewRX(c *channel, why string) {
 	switch {
 	case err != nil:
 		q.failed = true
-		n.notify("receive queue %#x: %v: cannot be reset: %v", q.n, why, err)
+		n.notify("receive queue rx%d (%#x): %v: cannot be reset: %v", c.index, q.n, why, err)
 	case q.waits() && q.pool.home() == 0:
-		n.notify("receive queue %#x: %v: reset and filled in part: who keeps packets holds the other pages, which are taken as they come back", q.n, why)
+		n.notify("receive queue rx%d (%#x): %v: reset and filled in part: who keeps packets holds the other pages, which are taken as they come back", c.index, q.n, why)
 	default:
-		n.notify("receive queue %#x: %v: reset and filled again", q.n, why)
+		n.notify("receive queue rx%d (%#x): %v: reset and filled again", c.index, q.n, why)
 	}
 }
 
@@ -575,9 +618,9 @@ func (n *nic) recoverXSK(q *xskQueue) {
 	r.since = time.Now()
 	if err != nil {
 		r.failed = true
-		n.notify("socket's receive queue %#x: %v: cannot be reset: %v", r.n, why, err)
+		n.notify("receive queue %s (%#x): %v: cannot be reset: %v", q.name, r.n, why, err)
 		return
 	}
 	q.tally.recovered++
-	n.notify("socket's receive queue %#x: %v: reset and filled again", r.n, why)
+	n.notify("receive queue %s (%#x): %v: reset and filled again", q.name, r.n, why)
 }

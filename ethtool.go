@@ -167,28 +167,61 @@ func (n *nic) setCoalesce(m [2]moderation, adaptive bool) error {
 	return nil
 }
 
-// parseCoalesce reads NAME N[,NAME N] in ethtool's words.
-func parseCoalesce(list string) (coalesceWish, error) {
+// wordPairs reads NAME VALUE pairs as ethtool has them, all behind each other, or
+// NAME=VALUE, with commas between pairs or without. A name stands once.
+func wordPairs(flag, list, form string) (pairs [][2]string, err error) {
 	if list == "" {
 		return nil, nil
 	}
-	out := coalesceWish{}
+	seen := map[string]bool{}
 	for _, part := range strings.Split(list, ",") {
-		words := strings.FieldsFunc(part, func(r rune) bool { return r == ' ' || r == '=' })
-		if len(words) != 2 {
-			return nil, wishf("-coalesce %q: NAME N, such as rx-usecs 8", part)
+		words := strings.FieldsFunc(part, func(r rune) bool { return r == ' ' || r == '=' || r == '\t' })
+		if len(words) == 0 || len(words)%2 != 0 {
+			return nil, wishf("%s %q: %s", flag, part, form)
 		}
-		most, ok := map[string]uint64{"rx-usecs": mostUsecs, "tx-usecs": mostUsecs, "rx-frames": 1<<16 - 1, "tx-frames": 1<<16 - 1}[words[0]]
-		if !ok {
-			return nil, wishf("-coalesce %q: there is rx-usecs, rx-frames, tx-usecs, tx-frames", words[0])
+		for ; len(words) > 0; words = words[2:] {
+			if seen[words[0]] {
+				return nil, wishf("%s: %s stands twice", flag, words[0])
+			}
+			seen[words[0]] = true
+			pairs = append(pairs, [2]string{words[0], words[1]})
 		}
-		v, err := strconv.ParseUint(words[1], 10, 32)
-		if err != nil || v > most {
-			return nil, wishf("-coalesce %s %s: 0 to %d", words[0], words[1], most)
-		}
-		out[words[0]] = uint16(v)
 	}
-	return out, nil
+	return pairs, nil
+}
+
+// coalesceMost are ethtool's names of moderation and the largest values.
+var coalesceMost = map[string]uint64{"rx-usecs": mostUsecs, "tx-usecs": mostUsecs, "rx-frames": 1<<16 - 1, "tx-frames": 1<<16 - 1}
+
+// wordAdaptive is ethtool's name for what -adaptive-rx is too.
+const wordAdaptive = "adaptive-rx"
+
+// parseCoalesce reads moderation in ethtool's words. adaptive is what the list says of
+// adaptive-rx, "" where it says nothing.
+func parseCoalesce(list string) (out coalesceWish, adaptive string, err error) {
+	pairs, err := wordPairs("-coalesce", list, "NAME N, such as rx-usecs 8")
+	if err != nil || pairs == nil {
+		return nil, "", err
+	}
+	out = coalesceWish{}
+	for _, p := range pairs {
+		name, value := p[0], p[1]
+		most, known := coalesceMost[name]
+		v, err := strconv.ParseUint(value, 10, 32)
+		switch {
+		case name == wordAdaptive && (value == "on" || value == "off"):
+			adaptive = value
+			continue
+		case name == wordAdaptive:
+			return nil, "", wishf("-coalesce %s %s: on or off", name, value)
+		case !known:
+			return nil, "", wishf("-coalesce %q: there is rx-usecs, rx-frames, tx-usecs, tx-frames, adaptive-rx", name)
+		case err != nil || v > most:
+			return nil, "", wishf("-coalesce %s %s: 0 to %d", name, value, most)
+		}
+		out[name] = uint16(v)
+	}
+	return out, adaptive, nil
 }
 
 // formatCoalesce is the form of ethtool --show-coalesce.
@@ -205,11 +238,15 @@ func onOff(on bool) string {
 	return "off"
 }
 
-// parsePrivFlags reads NAME=on|off[,NAME=on|off].
+// parsePrivFlags reads private flags in ethtool's words.
 func parsePrivFlags(list string) (map[string]bool, error) {
+	pairs, err := wordPairs("-priv-flags", list, "NAME on|off, such as skb_tx_mpwqe off")
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]bool{}
-	for _, part := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
-		name, value, _ := strings.Cut(part, "=")
+	for _, p := range pairs {
+		name, value := p[0], p[1]
 		if _, err := findPrivFlag(name); err != nil {
 			return nil, err
 		}
@@ -250,12 +287,13 @@ func (n *nic) driverInfo() driverInfo {
 	return driverInfo{"mlx5d", version, fmt.Sprintf("%s (%s)", n.version, n.psid), n.dev.name()}
 }
 
-// ringInfo is what ethtool -g shows, in entries.
+// ringInfo is what ethtool -g shows: receive in frames, whatever holds them, and send
+// in WQEBBs.
 type ringInfo struct{ rxMax, txMax, rx, tx int }
 
 func (n *nic) ringInfo() ringInfo {
 	most := min(maxRing, 1<<n.caps.logMaxWQ)
-	return ringInfo{most, most, 1 << n.params.logRQ, 1 << n.params.logSQ}
+	return ringInfo{most, most, 1 << n.params.logRing, 1 << n.params.logSQ}
 }
 
 // channelInfo is what ethtool -l shows.
@@ -295,6 +333,6 @@ func (n *nic) describe() ([]any, error) {
 	}
 	return []any{"bus-info", i.bus, "firmware-version", i.firmware, "address", n.mac.String(),
 		"link", map[bool]string{true: "yes", false: "no"}[link.up], "speed", speed, "mtu", n.params.mtu,
-		"combined", fmt.Sprintf("%d/%d", c.combined, c.combinedMax), "rx", r.rx, "tx", r.tx,
+		"combined", fmt.Sprintf("%d/%d", c.combined, c.combinedMax), "rx", r.rx, "tx", r.tx, "tx-inline", n.params.inlineInForce(),
 		"promisc", n.params.promisc, "rx-ring-memory-KiB", n.ringMemory() >> 10}, nil
 }

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err == nil && o.list:
 		var list []functionInfo
 		if list, err = listFunctions(realSysfs()); err == nil {
-			fmt.Fprint(stdout, formatFunctions(list))
+			err = printFunctions(stdout, list, o.asJSON)
 		}
 	case err == nil && o.bench != "":
 		err = runBench(o.bench, o.asJSON, stdout)
@@ -85,6 +85,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = runServe(ctx, o, stdout)
 	case err == nil && o.attach != "":
 		err = runAttach(ctx, o, logger(stderr, o.logForm), stdout)
+	case err == nil && o.write == "-": // frames have standard output
+		err = runAppliance(ctx, o, logger(stderr, o.logForm), stderr)
 	case err == nil:
 		err = runAppliance(ctx, o, logger(stderr, o.logForm), stdout)
 	}
@@ -92,6 +94,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "mlx5d: %s\n", flatten(err.Error()))
 	}
 	return exitCode(err)
+}
+
+// stopSignals are the signals that end a run with its clean-up: a NIC must not stay
+// unbound since the terminal went away. Who runs us under nohup, or as init.go does, has
+// SIGHUP ignored, and so it stays.
+func stopSignals() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 func main() {
@@ -104,7 +117,7 @@ func main() {
 		return
 	}
 	signal.Ignore(syscall.SIGPIPE) // a reader that goes away is a failed write, not a death
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

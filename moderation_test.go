@@ -135,9 +135,14 @@ func TestClimberOnAnyLoad(t *testing.T) {
 }
 
 func TestParseCoalesce(t *testing.T) {
-	w, err := parseCoalesce("rx-usecs 8,rx-frames=128,tx-usecs 0")
+	w, adaptive, err := parseCoalesce("rx-usecs 8,rx-frames=128,tx-usecs 0")
 	require.NoError(t, err)
 	require.Equal(t, coalesceWish{"rx-usecs": 8, "rx-frames": 128, "tx-usecs": 0}, w)
+	require.Empty(t, adaptive)
+	w, adaptive, err = parseCoalesce("adaptive-rx on rx-usecs 8 tx-frames 3")
+	require.NoError(t, err)
+	require.Equal(t, coalesceWish{"rx-usecs": 8, "tx-frames": 3}, w)
+	require.Equal(t, "on", adaptive)
 	for list, want := range map[string]string{
 		"rx-usecs":          "NAME N",
 		"rx-usecs 4096":     "0 to 4095",
@@ -147,8 +152,12 @@ func TestParseCoalesce(t *testing.T) {
 		"rx-usecs 1,":       "NAME N",
 		"rx-usecs 1 2":      "NAME N",
 		"rx-frames onehund": "0 to 65535",
+		"adaptive-rx 1":     "on or off",
+		"adaptive-tx on":    "there is rx-usecs",
+
+		"rx-usecs 1 rx-usecs 2": "rx-usecs stands twice",
 	} {
-		_, err := parseCoalesce(list)
+		_, _, err := parseCoalesce(list)
 		require.ErrorContains(t, err, want, list)
 		require.ErrorAs(t, err, &wishError{}, list)
 	}

@@ -80,7 +80,8 @@ type openOptions struct {
 	mem          *arena       // shared with other NICs; nil is one of our own
 	index        int          // among NICs that share memory
 	flags        func(caps) (privFlags, error)
-	rules        []rule // about received packets, in order (placeRules)
+	rules        []rule                    // about received packets, in order (placeRules)
+	accepts      func(caps, *params) error // whether sizes suit who asks; nil takes all
 }
 
 // nic is an open NIC.
@@ -144,6 +145,7 @@ type channel struct {
 	xsk     *xskQueue  // queues of a zero-copy socket; nil where there are none
 	xskTo   *nic       // through which the socket sends
 	handler handler
+	quota   *quota // of -count; nil lets everything in; set before start
 	turns   uint32
 	want    atomic.Uint32 // settings to take over, wantSKB and wantXDP
 	have    uint32        // settings in force
@@ -392,9 +394,17 @@ func (n *nic) choose(o openOptions) error {
 	if err = checkRules(o.rules, n.caps, n.params.queues, n.params.sockets()); err != nil {
 		return err
 	}
+	if o.accepts != nil {
+		if err = o.accepts(n.caps, &n.params); err != nil {
+			return err
+		}
+	}
 	n.params.adaptive = w.adaptive && n.caps.moderation
 	if n.params.rxWhy != "" {
 		n.notify("receive queues: %s", n.params.rxWhy)
+	}
+	if w.txInline > 0 && n.params.inlineInForce() == 0 {
+		n.notify("-tx-inline %d has no effect while skb_tx_mpwqe is off", w.txInline)
 	}
 	n.vectors, err = n.dev.enableVectors(1 + n.params.channels())
 	return err
@@ -732,6 +742,8 @@ func (n *nic) newXSK(c *channel) error {
 	if q.tx, err = n.newSQ(c, &pagePool{}, p.flags.xdpTxMPWQE); err != nil {
 		return err
 	}
+	q.name = fmt.Sprintf("rx%d of a socket", c.index)
+	q.tx.name += " of a socket"
 	c.xsk, c.xskTo = q, n
 	c.cqs = append(c.cqs, cq, q.tx.cq)
 	return nil
@@ -741,9 +753,12 @@ func (n *nic) newXSK(c *channel) error {
 // It is c's goroutine that owns it.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
-	c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE)
+	if c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE); err != nil {
+		return err
+	}
+	c.forward.name += " from another port"
 	to.guests[c.index] = c.forward
-	return err
+	return nil
 }
 
 // newSQ makes a send queue beside channel c, for frames of pool, and readies it.
@@ -774,6 +789,7 @@ func (n *nic) newSQ(c *channel, pool *pagePool, mpw bool) (*sendQueue, error) {
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
 		return nil, fmt.Errorf("send queue: %w", err)
 	}
+	q.name = fmt.Sprintf("tx%d", c.index)
 	q.home(pool)
 	q.inlineUpTo(p.txInline)
 	return q, nil

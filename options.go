@@ -26,16 +26,17 @@ type options struct {
 	bench, onExit                    string
 	asJSON, stats, busy              bool
 	queues, rxRing, txRing, mtu      int
-	privFlags, toggle, coalesceList  string
+	privFlags, coalesceList          string
 	coalesce                         coalesceWish
 	adaptive, strip, trap            bool
 	txInline                         int
 	blueflame                        bool
 	flagWishes                       map[string]bool
-	toggleName                       string
-	togglePeriod                     time.Duration
+	toggleTexts                      listFlag
+	toggles                          []*toggle
 	snaplen, flows, size             int
 	read, offloadList                string
+	fileFrames, fileLongest          int // of -r, once it was read
 	offloads                         offloadSet
 	addresses                        string
 	xdp, bpf, datapath               string
@@ -61,11 +62,13 @@ var flagGroups = []flagGroup{
 	{"Run without hardware", "mlx5d -emulate -profile cx5 -wire replay:traffic.pcap", []string{"emulate", "profile", "wire"}},
 	{"Serve virtual machines", "mlx5d -serve a.sock,b.sock -profile cx5", []string{"serve", "mmap-doorbells"}},
 	{"What to do", "mlx5d -emulate -mode inspect -json -duration 10s", []string{"mode", "duration", "count", "addr", "size", "r", "offload"}},
-	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' -rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
+	{"Steer packets to queues", "mlx5d -emulate -queues 4 -rule 'flow-type udp4 dst-port 5000 action 3' " +
+		"-rule 'flow-type tcp4 src-ip 10.0.0.0 m 0.255.255.255 action -1'", []string{"rule"}},
 	{"Programs in front of the handler (XDP)", "mlx5d -emulate -bpf <(tcpdump -ddd 'udp port 53')", []string{"xdp", "bpf", "datapath"}},
 	{"Give queues to other processes, without a copy", "mlx5d -attach xsk.sock -mode rxdrop -queue 2", xskFlagNames},
 	{"Output", "mlx5d -emulate -wire gen:count=1000 -w capture.pcapng", []string{"json", "w", "snaplen", "stats", "log"}},
-	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti", "busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline", "blueflame"}},
+	{"Size and tune", "mlx5d -emulate -queues 4 -rx-ring 2048 -mtu 9000", []string{"queues", "rx-ring", "tx-ring", "mtu", "promisc", "allmulti",
+		"busy-poll", "coalesce", "adaptive-rx", "rx-vlan-offload", "trap-queue", "flows", "priv-flags", "toggle", "tx-inline", "blueflame"}},
 	{"Measure", "mlx5d -bench tx -json", []string{"bench"}},
 	{"Run as /init, flags on the kernel's command line", "console=ttyS0 -- -bind -pci 0000:03:00.0 -on-exit reboot", []string{"on-exit"}},
 	{"About", "mlx5d -version", []string{"version"}},
@@ -131,6 +134,41 @@ func (l *listFlag) Set(s string) error {
 	return nil
 }
 
+// joinFlag is a list behind commas; given again it grows.
+type joinFlag struct{ list *string }
+
+func (f joinFlag) String() string {
+	if f.list == nil {
+		return ""
+	}
+	return *f.list
+}
+
+func (f joinFlag) Set(s string) error {
+	if *f.list != "" {
+		s = *f.list + "," + s
+	}
+	*f.list = s
+	return nil
+}
+
+// timeFlag is a time with its unit, or in seconds.
+type timeFlag struct{ time *time.Duration }
+
+func (f timeFlag) String() string {
+	if f.time == nil {
+		return "0s"
+	}
+	return f.time.String()
+}
+
+func (f timeFlag) Set(s string) (err error) {
+	if *f.time, err = parseTime(s); err != nil {
+		return errors.New("a time such as 10s or 1m30s, or seconds")
+	}
+	return nil
+}
+
 // Values of -on-exit.
 const (
 	onExitPowerOff = "poweroff"
@@ -152,16 +190,16 @@ func newFlags(o *options) *flag.FlagSet {
 	f.StringVar(&o.serve, "serve", "", "serve emulated devices over vfio-user at `SOCKET[,SOCKET]`, their ports joined in pairs")
 	f.BoolVar(&o.mmapDoorbells, "mmap-doorbells", false, "share doorbell pages as memory instead of trapping each access")
 	f.StringVar(&o.mode, "mode", "inspect", "what to do with packets: "+strings.Join(modeNames(), ", "))
-	f.StringVar(&o.addresses, "addr", "", "in mode echo, answer ARP, ping and neighbour discovery for `IP[,IP]`")
+	f.Var(joinFlag{&o.addresses}, "addr", "in mode echo, answer ARP, ping and neighbour discovery for `IP[,IP]`")
 	f.IntVar(&o.size, "size", 60, "in mode txonly, frames of `BYTES` without FCS")
 	f.StringVar(&o.read, "r", "", "in mode txonly, send the frames of `FILE` (pcap or pcapng) in order, again and again; with several queues each sends a share")
-	f.StringVar(&o.offloadList, "offload", "", "with -r, let the device do `LIST`: csum fills in checksums, vlan inserts the outer tag, tso cuts TCP frames longer than the MTU")
-	f.DurationVar(&o.duration, "duration", 0, "stop after this `TIME`, such as 10s; 0 is not at all")
-	f.Uint64Var(&o.count, "count", 0, "stop after `N` packets; 0 is not at all")
-	f.BoolVar(&o.asJSON, "json", false, "print the summary as one JSON object")
+	f.Var(joinFlag{&o.offloadList}, "offload", "with -r, let the device do `LIST`: csum fills in checksums, vlan inserts the outer tag, tso cuts TCP frames longer than the MTU")
+	f.Var(timeFlag{&o.duration}, "duration", "stop after this `TIME`, such as 10s or 1m30s, a number alone is seconds; 0 is not at all")
+	f.Uint64Var(&o.count, "count", 0, "stop after exactly `N` packets: received, in mode txonly sent; 0 is not at all")
+	f.BoolVar(&o.asJSON, "json", false, "print the summary as one JSON object, counters and functions too, one a line")
 	f.StringVar(&o.write, "w", "", "write received frames to `FILE` (pcapng when it ends in .pcapng, else pcap; - is standard output)")
 	f.IntVar(&o.snaplen, "snaplen", 0, "cut frames in FILE to `N` bytes; 0 is not at all")
-	f.BoolVar(&o.stats, "stats", false, "print all counters at the end, as ethtool -S does")
+	f.BoolVar(&o.stats, "stats", false, "print all counters at the end, as ethtool -S does; on standard error where frames go to standard output")
 	f.StringVar(&o.logForm, "log", "text", "`FORM` of messages: text or json")
 	f.IntVar(&o.queues, "queues", 0, "`N` receive queues; 0 is one for each CPU")
 	f.IntVar(&o.rxRing, "rx-ring", defaultRing, "`N` receive buffers a queue")
@@ -173,11 +211,11 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.flows, "flows", 0, "`N` flows a queue can hold; 0 is the default")
 	f.StringVar(&o.bench, "bench", "", "measure `LIST`: all, "+strings.Join(benchNames(), ", ")+", or single figures by name")
 	f.StringVar(&o.onExit, "on-exit", onExitPowerOff, "as process 1, what the machine does when the run is over, however it ends: `ACTION` is "+strings.Join(onExitNames, ", "))
-	f.IntVar(&o.txInline, "tx-inline", -1, "put frames of up to `BYTES` into the send WQE: less for the bus, more for the CPU; -1 decides by the number of queues")
+	f.IntVar(&o.txInline, "tx-inline", -1, fmt.Sprintf("put frames of up to `BYTES`, at most %d, into the send WQE: less for the bus, more for the CPU; -1 decides by the number of queues", maxInlineFrame))
 	f.BoolVar(&o.blueflame, "blueflame", false, "send a burst of one small work request to the device together with its doorbell: lone packets leave sooner. On hardware this needs a memory type register (MTRR) a queue")
-	f.StringVar(&o.privFlags, "priv-flags", "", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5")
-	f.StringVar(&o.toggle, "toggle", "", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms")
-	f.StringVar(&o.coalesceList, "coalesce", "", "hold interrupts back: `LIST` is rx-usecs N,rx-frames N,tx-usecs N,tx-frames N")
+	f.Var(joinFlag{&o.privFlags}, "priv-flags", "set private flags: `NAME=on|off[,...]` with ethtool's names for mlx5; NAME on|off as ethtool writes it will do too")
+	f.Var(&o.toggleTexts, "toggle", "switch a private flag on and off all the time: `NAME=PERIOD`, such as skb_tx_mpwqe=10ms; can be given again for another flag")
+	f.Var(joinFlag{&o.coalesceList}, "coalesce", "hold interrupts back: `LIST` is rx-usecs N rx-frames N tx-usecs N tx-frames N adaptive-rx on|off, as many of them as you like")
 	f.Var(onOffFlag{&o.adaptive}, "adaptive-rx", "let the load choose rx-usecs and rx-frames: `on|off`")
 	f.Var(onOffFlag{&o.strip}, "rx-vlan-offload", "let the NIC take VLAN tags out of received frames: `on|off`")
 	f.Var(onOffFlag{&o.trap}, "trap-queue", "a further queue for control traffic (LLDP, slow protocols, STP, BGP, all but IP), so that a flood of it does not disturb the rest: `on|off`")
@@ -240,10 +278,20 @@ func (o *options) check(rest []string) error {
 		return wishf("-duration %v is negative", o.duration)
 	case o.snaplen < 0 || o.flows < 0:
 		return wishf("-snaplen and -flows cannot be negative")
-	case o.list || o.showVersion || o.serve != "" || o.bench != "":
+	case o.txInline < -1 || o.txInline > maxInlineFrame:
+		return wishf("-tx-inline %d: 0 to %d bytes, or -1", o.txInline, maxInlineFrame)
+	case o.showVersion:
 		return nil
+	case o.list || o.serve != "" || o.bench != "":
+		return o.run().checkUse()
 	case o.attach != "":
-		return o.xskOptions.check(o.mode, o.datapath)
+		if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
+			return err
+		}
+		if o.mode == modeSend && (o.size <= etherHeader || o.size > o.frame) {
+			return wishf("-size %d: %d to %d can be sent from a frame (-xsk-frame)", o.size, etherHeader+1, o.frame)
+		}
+		return o.run().checkUse()
 	case o.emulate && o.pci != "":
 		return wishf("-emulate and -pci exclude each other")
 	case o.bind && o.pci == "":
@@ -252,16 +300,20 @@ func (o *options) check(rest []string) error {
 		return wishf("no device: -pci ADDR opens one (-list shows them), -emulate runs without hardware")
 	case o.mode == modeEcho && o.addresses == "":
 		return wishf("-mode echo needs -addr IP[,IP]: the addresses to answer for")
-	case o.write != "" && o.mode != modeInspect:
-		return wishf("-w writes what mode inspect receives, not mode %s", o.mode)
-	case o.read != "" && o.mode != modeSend:
-		return wishf("-r sends in mode txonly, not in mode %s", o.mode)
 	case o.offloadList != "" && o.read == "":
 		return wishf("-offload needs -r FILE: the frames to do it to")
+	case o.offloadList != "" && o.datapath == datapathXSK:
+		return wishf("-offload does not go with -datapath xsk: the descriptors of AF_XDP ask for nothing")
 	case o.write == "-" && o.asJSON:
 		return wishf("-w - and -json both want standard output")
 	}
-	return o.parseLists()
+	if err := o.run().checkUse(); err != nil {
+		return err
+	}
+	if err := o.parseLists(); err != nil {
+		return err
+	}
+	return o.fits(o.likelyMTU(), o.queues)
 }
 
 // parseLists reads the flags whose values have a form of their own.
@@ -272,18 +324,11 @@ func (o *options) parseLists() (err error) {
 	if o.offloads, err = parseOffloads(o.offloadList); err != nil {
 		return err
 	}
-	if o.coalesce, err = parseCoalesce(o.coalesceList); err != nil {
+	if err := o.parseModeration(); err != nil {
 		return err
 	}
-	if o.toggle != "" {
-		name, period, _ := strings.Cut(o.toggle, "=")
-		if _, err := findPrivFlag(name); err != nil {
-			return err
-		}
-		o.toggleName = name
-		if o.togglePeriod, err = time.ParseDuration(period); err != nil || o.togglePeriod <= 0 {
-			return wishf("-toggle %s: NAME=PERIOD, such as skb_tx_mpwqe=10ms", o.toggle)
-		}
+	if o.toggles, err = parseToggles(o.toggleTexts); err != nil {
+		return err
 	}
 	if err := o.xskOptions.check(o.mode, o.datapath); err != nil {
 		return err
@@ -312,4 +357,63 @@ func (o *options) parseLists() (err error) {
 		o.addrs = append(o.addrs, ip)
 	}
 	return nil
+}
+
+// parseModeration reads -coalesce, which may say what -adaptive-rx says too.
+func (o *options) parseModeration() error {
+	wish, adaptive, err := parseCoalesce(o.coalesceList)
+	switch {
+	case err != nil:
+		return err
+	case adaptive != "" && o.set["adaptive-rx"] && onOff(o.adaptive) != adaptive:
+		return wishf("-coalesce says adaptive-rx %s and -adaptive-rx %s", adaptive, onOff(o.adaptive))
+	case adaptive != "":
+		o.adaptive = adaptive == "on"
+	}
+	o.coalesce = wish
+	return nil
+}
+
+// run is what the flags ask for.
+func (o *options) run() *runFacts {
+	r := &runFacts{set: o.set, pci: o.pci != "", socket: o.datapath == datapathXSK || o.attach != "", writes: o.write != "", reads: o.read != ""}
+	switch {
+	case o.list:
+		r.kind, r.what = kindList, "-list"
+	case o.bench != "":
+		r.kind, r.what = kindBench, "-bench"
+	case o.serve != "":
+		r.kind, r.what = kindServe, "-serve"
+	case o.attach != "":
+		r.kind, r.what = attachKinds[o.mode], "-attach in mode "+o.mode
+	default:
+		r.kind, r.what = 1<<slices.Index(modeNames(), o.mode), "-mode "+o.mode
+	}
+	return r
+}
+
+// fits says why sizes that the NIC has, or will have as far as it is known, do not go
+// with the frames that are asked for.
+func (o *options) fits(mtu, queues int) error {
+	w := frameWish{sends: o.mode == modeSend && o.read == "", size: o.size, program: o.xdp, sockets: o.listen != "",
+		socket: o.datapath == datapathXSK, umem: o.umemConfig(), frames: o.fileFrames, longest: o.fileLongest}
+	return w.fits(mtu, queues)
+}
+
+// likelyMTU is the MTU that flags lead to, 0 where the port decides.
+func (o *options) likelyMTU() int {
+	if o.mtu == 0 && o.mode != modeInspect {
+		return defaultMTU
+	}
+	return o.mtu
+}
+
+// accepts says why a NIC of these sizes will not do.
+func (o *options) accepts(c caps, p *params) error {
+	for _, t := range o.toggles {
+		if err := t.suits(c, p); err != nil {
+			return err
+		}
+	}
+	return o.fits(p.mtu, p.queues)
 }

@@ -19,13 +19,13 @@ import (
 
 // fileOrder is the reading order of the house: a file uses only files below it.
 var fileOrder = []string{
-	"main.go", "init.go", "xskattach.go", "appliance.go", "serve.go", "options.go", "xskflags.go", "bench.go", "benchxsk.go", "benchpci.go",
-	"benchtx.go", "benchxdp.go", "benchrx.go", "benchbaseline.go", "benchnapi.go", "benchkit.go", "benchquiet.go", "xskwork.go", "xskclient.go",
-	"xskserve.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go",
-	"echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "verdict.go", "stats.go", "xskbind.go",
-	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "flameprobe.go", "events.go", "port.go", "ruletable.go", "rules.go",
-	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "lendwide_amd64.go", "rxpath.go", "strides.go",
-	"minicqe.go", "txpath.go",
+	"main.go", "init.go", "xskattach.go", "appliance.go", "report.go", "serve.go", "options.go", "flaguse.go", "toggle.go", "xskflags.go", "bench.go",
+	"benchxsk.go", "benchpci.go", "benchtx.go", "benchxdp.go", "benchrx.go", "benchbaseline.go", "benchnapi.go", "benchkit.go", "benchquiet.go",
+	"xskwork.go", "xskfile.go", "xskclient.go", "xskserve.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go", "echo.go", "inspect.go",
+	"summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "verdict.go", "stats.go", "xskbind.go", "rebuild.go", "attach.go",
+	"channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "quota.go", "flameprobe.go", "events.go", "port.go", "ruletable.go", "rules.go",
+	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "lendwide_amd64.go", "rxrecover.go", "rxpath.go", "strides.go",
+	"minicqe.go", "txrecover.go", "txpath.go",
 	"blueflame.go", "mpwqe.go", "pagepool.go", "burst_amd64.go", "frame.go",
 	"steering.go", "sink.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",

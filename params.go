@@ -18,8 +18,9 @@ const (
 	fcs         = 4
 	// hardMTU is what the port's MTU counts beside the payload: the header, one
 	// VLAN tag and the FCS. Linux calls it the hard MTU.
-	hardMTU = etherHeader + vlanTag + fcs
-	minMTU  = 68 // RFC 791
+	hardMTU    = etherHeader + vlanTag + fcs
+	minMTU     = 68 // RFC 791
+	defaultMTU = 1500
 
 	// rxHeadroom stands before every received packet, so that headers can grow
 	// in place. It is XDP's.
@@ -312,11 +313,20 @@ const (
 func chooseInline(wish, queues int) int {
 	switch {
 	case wish >= 0:
-		return min(wish, maxInlineFrame)
+		return wish
 	case queues >= inlineQueues:
 		return smallFrame
 	}
 	return 0
+}
+
+// inlineInForce is the longest frame that the channels' own send queues put into a
+// WQE now: only sessions do.
+func (p *params) inlineInForce() int {
+	if p.minInline != inlineNone || !p.flags.skbTxMPWQE {
+		return 0
+	}
+	return p.txInline
 }
 
 // maxInlineFrame is what a WQE of 63 segments holds beside its head.
@@ -354,6 +364,10 @@ func chooseParams(c caps, w wishes, cpus, vectors, portMTU int) (params, error) 
 		return params{}, wishf("-trap-queue: the device has %d levels of flow tables, %d are needed", c.tableLevel, trapLevels)
 	case p.strip && !c.vlan:
 		return params{}, wishf("-rx-vlan-offload: the device strips no VLAN tags")
+	case w.txInline > maxInlineFrame:
+		return params{}, wishf("-tx-inline %d: at most %d bytes have room in a WQE", w.txInline, maxInlineFrame)
+	case w.txInline > 0 && !c.mpwqe():
+		return params{}, wishf("-tx-inline %d: it is for multi-packet send WQEs, which this device has not or cannot fill so: leave it out", w.txInline)
 	case p.queues < 0 || p.queues > most:
 		return params{}, wishf("-queues %d: this device and driver can do 1 to %d", w.queues, most)
 	case p.queues == 0:
@@ -496,7 +510,7 @@ func chooseMTU(w wishes, largest int) (int, error) {
 	case w.largest:
 		return largest, nil
 	default:
-		return min(1500, largest), nil
+		return min(defaultMTU, largest), nil
 	}
 }
 

@@ -8,8 +8,10 @@ package main
 // Linux: Documentation/ABI/testing/sysfs-bus-pci, driver-api/vfio.
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -198,6 +200,32 @@ func formatFunctions(list []functionInfo) string {
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return out.String()
+}
+
+// functionLine is a function as -list -json prints it.
+type functionLine struct {
+	Address string `json:"address"`
+	Model   string `json:"model"`
+	Driver  string `json:"driver"`
+	Group   string `json:"iommu_group"`
+	NUMA    int    `json:"numa_node"` // -1 where the machine has one
+	Usable  bool   `json:"usable"`
+	Advice  string `json:"advice"` // what to do where it is not
+}
+
+// printFunctions prints -list: a table, or one JSON object a line.
+func printFunctions(out io.Writer, list []functionInfo, asJSON bool) error {
+	if !asJSON {
+		_, err := io.WriteString(out, formatFunctions(list))
+		return err
+	}
+	lines := json.NewEncoder(out)
+	for _, f := range list {
+		if err := lines.Encode(functionLine{f.addr, f.title(), f.driver, f.group, f.numa, f.usable, f.advice}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func orDash(s string) string {

@@ -42,8 +42,9 @@ const (
 type rule struct {
 	flow   *flowType
 	terms  []ruleTerm
-	action int // a queue, or ruleDrop
-	loc    int // or anyLoc
+	action int  // a queue, or ruleDrop
+	loc    int  // or anyLoc
+	placed bool // loc is ours, not the user's
 }
 
 // ruleTerm is one word with its value. Bits of mask that are set count; the value
@@ -518,12 +519,12 @@ func checkRules(rules []rule, c caps, regular, upper int) error {
 	seen := map[string]int{}
 	for _, r := range rules {
 		if err := r.check(c, regular, upper); err != nil {
-			return wishf("-rule %q: %v", r, err)
+			return wishf("-rule %q: %v", r.written(), err)
 		}
 		mask, value := r.match(c.outerVer)
 		key := string(mask) + string(value)
 		if loc, ok := seen[key]; ok {
-			return wishf("-rule %q: the rule at loc %d fits the same packets and comes first", r, loc)
+			return wishf("-rule %q: the rule at loc %d fits the same packets and comes first", r.written(), loc)
 		}
 		seen[key] = r.loc
 	}
@@ -585,7 +586,7 @@ func placeRules(rules []rule) ([]rule, error) {
 		if next < 0 {
 			return nil, wishf("-rule: %d rules: there is room for %d", len(rules), maxRules)
 		}
-		out[i].loc, taken[next] = next, true
+		out[i].loc, out[i].placed, taken[next] = next, true, true
 	}
 	slices.SortFunc(out, func(a, b rule) int { return cmp.Compare(a.loc, b.loc) })
 	return out, nil
@@ -618,6 +619,14 @@ func groupRules(rules []rule, log uint8, byVersion bool) (out []ruleGroup) {
 		out[0].first = 0
 	}
 	return out
+}
+
+// written is the rule as its user wrote it: without a location that we chose.
+func (r rule) written() rule {
+	if r.placed {
+		r.loc = anyLoc
+	}
+	return r
 }
 
 // String writes a rule as parseRule reads it.

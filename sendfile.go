@@ -187,6 +187,8 @@ const ethernetLink = 1
 // -r.
 type fileWork struct {
 	sendQuota
+	q      *sendQueue
+	xdp    bool      // q is the channel's XDP send queue
 	elems  []txFrame // of all frames
 	ends   []uint32  // where each frame ends in elems
 	blocks []uint8   // WQEBBs that each takes at most in a WQE of its own
@@ -197,7 +199,8 @@ type fileWork struct {
 type fileWish struct {
 	path          string
 	offloads      offloadSet
-	queue, queues int // this channel's place among all
+	queue, queues int  // this channel's place among all
+	xdp           bool // send through the channel's XDP send queue
 }
 
 // newFileWork reads the file and lays out the channel's part of it in memory,
@@ -224,8 +227,11 @@ func newFileWork(c *channel, want fileWish, left func(int) int) (*fileWork, erro
 	if err != nil {
 		return nil, fmt.Errorf("frames of %s: %w", want.path, err)
 	}
-	c.tx.home(pool)
-	w := &fileWork{sendQuota: sendQuota{left: left}}
+	w := &fileWork{sendQuota: sendQuota{left: left}, q: c.tx}
+	if want.xdp {
+		w.q, w.xdp, c.generates = c.xdp, true, true
+	}
+	w.q.home(pool)
 	for i := range plans {
 		copy(pool.cut(places[i], uint32(len(plans[i].b))), plans[i].b)
 		w.add(pool, places[i], &plans[i])
@@ -267,8 +273,11 @@ func (w *fileWork) handle(*channel, []packet) {}
 func (w *fileWork) idle(*channel)             {}
 
 // turn sends as many frames as surely fit.
-func (w *fileWork) turn(c *channel) int {
-	n := w.take(w.fits(c.tx))
+func (w *fileWork) turn(*channel) int {
+	if w.xdp {
+		w.q.watchInline()
+	}
+	n := w.take(w.fits(w.q))
 	if n == 0 {
 		return 0
 	}
@@ -276,7 +285,7 @@ func (w *fileWork) turn(c *channel) int {
 	if w.next > 0 {
 		from = w.ends[w.next-1]
 	}
-	c.tx.sendOrDrop(w.elems[from:w.ends[w.next+n-1]])
+	w.q.sendOrDrop(w.elems[from:w.ends[w.next+n-1]])
 	if w.next += n; w.next == len(w.ends) {
 		w.next = 0
 	}

@@ -569,7 +569,12 @@ func drops(all []stat) map[string]uint64 {
 
 // formatStats is the form of ethtool -S.
 func formatStats(title string, all []stat) string {
-	b := []byte("NIC statistics (" + title + "):\n")
+	return formatCounters("NIC statistics ("+title+"):\n", all)
+}
+
+// formatCounters is a line of head and one for each counter.
+func formatCounters(head string, all []stat) string {
+	b := []byte(head)
 	for _, s := range all {
 		b = fmt.Appendf(b, "     %s: %d\n", s.name, s.value)
 	}

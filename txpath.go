@@ -146,6 +146,7 @@ type sendQueue struct {
 	limit  uint32    // packets a session can hold; 0 is no sessions
 	inline uint8     // least inline mode
 	n      uint32    // SQN
+	name   string    // for people: by channel and use
 	pool   *pagePool // whose pages this goroutine may return directly
 	others refOwner  // of all else that was sent from; nil where there is nothing
 	quiet  bool      // nothing is given back frame by frame: who owns the frames counts
@@ -791,107 +792,6 @@ func (q *sendQueue) giveBack(end uint32) {
 		q.takeBack(q.refs[at : at+n])
 		q.ftail += n
 	}
-}
-
-// txTimeout is how long a completion may be missing. Linux waits 15 seconds; an
-// appliance that forwards wants to know sooner.
-const txTimeout = 5 * time.Second
-
-// stalled reports whether the queue waits for a completion and has seen none for
-// txTimeout. A queue that is only full of frames that go out slowly has not
-// stalled: its completions come.
-func (q *sendQueue) stalled(now time.Time) bool {
-	if q.mtail == q.mhead {
-		q.since = time.Time{}
-		return false
-	}
-	if q.seen != q.mtail || q.since.IsZero() {
-		q.seen, q.since = q.mtail, now
-		return false
-	}
-	return now.Sub(q.since) >= txTimeout
-}
-
-// owed is how many completions are missing that will come.
-func (q *sendQueue) owed() uint32 {
-	if q.dead {
-		return 0
-	}
-	return q.mhead - q.mtail
-}
-
-// abandon counts as lost what was posted and not completed. Its pages stay where
-// they are: the device may still read them.
-func (q *sendQueue) abandon() {
-	q.tally.dropped += uint64(q.posted - q.left)
-	q.left = q.posted
-}
-
-// die takes the queue out of service: it takes no frames and keeps the pages of
-// those that the device may still read, until a later reset works.
-func (q *sendQueue) die(now time.Time) {
-	q.failed, q.dead, q.since = false, true, now
-}
-
-// reset empties the queue after the device has let go of it: outstanding frames
-// are counted as dropped and their pages given back, and the ring starts anew.
-func (q *sendQueue) reset() {
-	ci := q.cq.ci
-	for {
-		e, _ := q.cq.peek(ci)
-		if e == nil {
-			break
-		}
-		ci++
-	}
-	q.tally.cqes += uint64(ci - q.cq.ci)
-	q.cq.consumed(ci)
-	q.tally.dropped += uint64(q.posted - q.left - q.executed())
-	q.left = q.posted
-	q.giveBack(q.fhead)
-	q.pi, q.ci, q.last, q.mhead, q.mtail, q.flame.end = 0, 0, 0, 0, 0, 0
-	q.failed, q.full, q.dead, q.since = false, false, false, time.Time{}
-	q.rec.store(recordSQ, 0)
-	q.tally.recovered++
-}
-
-// executed counts the packets that left after the last completion and before the
-// WQE that failed.
-func (q *sendQueue) executed() (n uint32) {
-	end := q.ci + uint32(q.cause.counter-uint16(q.ci))
-	if !q.failed || end-q.ci > q.pi-q.ci {
-		return 0
-	}
-	for at := q.ci; int32(end-at) > 0; {
-		w := q.segs[(at&q.mask)*segsPerBlock:]
-		ds := max(1, uint32(be64word(w[0].a)&maxDS))
-		n += packetsIn(w[:min(ds, uint32(len(w)))])
-		at += (ds + segsPerBlock - 1) / segsPerBlock
-	}
-	return min(n, q.posted-q.left)
-}
-
-// packetsIn is how many packets a WQE of ours stands for.
-func packetsIn(w []seg) (n uint32) {
-	switch opcode := uint8(be64word(w[0].a) >> 32); {
-	case opcode == wqeSend:
-		return 1
-	case opcode == wqeMPSW:
-		for s := 2; s < len(w); n++ {
-			size := uint32(be64word(w[s].a) >> 32)
-			if s++; size&dsInline != 0 {
-				s += int(size&^dsInline+4+segment-1)/segment - 1
-			}
-		}
-	case opcode == wqeLSO:
-		header, payload := int(be64word(w[1].b)>>16&0xffff), uint32(0)
-		for _, d := range w[2+(header-2+segment-1)/segment:] {
-			payload += uint32(be64word(d.a) >> 32)
-		}
-		mss := uint32(uint16(be64word(w[1].a)))
-		return (payload + mss - 1) / mss
-	}
-	return n
 }
 
 // bytesSeg is a segment of 16 bytes as they are, zero behind the end of b.

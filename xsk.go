@@ -120,6 +120,7 @@ func newSocket(u *umem, b []byte, places [xskRings]ringPlace) *xskSocket {
 
 // xskQueue is what a channel has for XSK. Its goroutine owns it.
 type xskQueue struct {
+	name   string // of the receive queue, for people
 	recv   xskRecv
 	tx     *sendQueue
 	sock   *xskSocket // who is attached; nil is nobody

@@ -114,6 +114,9 @@ func (r *xskRig) turn() {
 func TestXSKReceivesAndSends(t *testing.T) {
 	for _, profile := range model.Profiles() {
 		for _, w := range []wishes{{}, {txInline: 64}} {
+			if profile == "cx4" && w.txInline > 0 {
+				continue // refused: it has no multi-packet send WQEs
+			}
 			sent := &recordWire{}
 			in := &listWire{}
 			for i := range 1000 {
@@ -358,7 +361,7 @@ func TestXSKRefusesTooLargeMTU(t *testing.T) {
 		headroom int
 		multi    bool
 		says     string
-	}{{0, false, "it can be up to 1774 (-mtu), or multi-buffer"}, {100, false, "up to 1674"}, {0, true, "up to 7150"}} {
+	}{{0, false, "it can be up to 1774 (-mtu), or frames of 4096 bytes (-xsk-frame), or multi-buffer"}, {100, false, "up to 1674"}, {0, true, "up to 7150"}} {
 		u, err := newUMEM(r.nic.mem, other.b, umemConfig{frame: 2048, frames: 64, headroom: c.headroom})
 		require.NoError(t, err)
 		err = r.c.checkXSK(u, c.multi)

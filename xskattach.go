@@ -7,8 +7,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -32,11 +36,45 @@ func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) 
 			fillTestFrame(c.mem[at:at+o.size], [6]byte{2}, o.attachQueue)
 		}
 	}
+	w := &attachRun{c: c, o: o, log: log, out: out, begun: time.Now(), rate: newRateMeter(), usr1: make(chan os.Signal, 1)}
+	if w.before, err = c.ask(xskCounts); err != nil {
+		return fmt.Errorf("-attach: %w", err)
+	}
+	signal.Notify(w.usr1, syscall.SIGUSR1)
+	defer signal.Stop(w.usr1)
 	go c.listen()
-	w := &attachRun{c: c, o: o, begun: time.Now(), rate: rateMeter{at: time.Now()}}
-	c.work(o.mode, o.size, o.busy, w.left, func() bool { return w.done(ctx, log) })
-	a := &appliance{o: o, out: out}
-	return errors.Join(w.gone, a.printTraffic(w.traffic(), nil, time.Since(w.begun)))
+	c.work(o.mode, o.size, o.busy, w.left, func() bool { return w.done(ctx) })
+	return errors.Join(w.gone, w.report())
+}
+
+// report prints the result.
+func (w *attachRun) report() error {
+	all, lost := w.counters(), map[string]uint64{}
+	for _, s := range all {
+		if s.name == "rx_dropped" || s.name == "rx_ring_full" {
+			lost[s.name] = s.value
+		}
+	}
+	err := printTraffic(w.out, w.o.asJSON, w.o.mode, w.traffic(), lost, time.Since(w.begun))
+	if w.o.stats {
+		err = errors.Join(err, printSocket(w.out, w.o.asJSON, w.title(), all))
+	}
+	return err
+}
+
+// title names the socket for people.
+func (w *attachRun) title() string { return fmt.Sprintf("queue %d of %s", w.o.attachQueue, w.o.attach) }
+
+// counters are the socket's by AF_XDP's names since we attached: the queue's own go on
+// from one client to the next. There are none when the appliance has gone.
+func (w *attachRun) counters() (all []stat) {
+	now := w.c.counts()
+	for i, name := range xskCountNames {
+		if at := 8 * i; at+8 <= min(len(now), len(w.before)) {
+			all = append(all, stat{name, le.Uint64(now[at:]) - le.Uint64(w.before[at:])})
+		}
+	}
+	return all
 }
 
 // requestFlags are what -attach asks for.
@@ -50,12 +88,16 @@ func (o *xskOptions) requestFlags() uint32 {
 
 // attachRun is how far a client's run has come.
 type attachRun struct {
-	c     *xskClient
-	o     options
-	begun time.Time
-	rate  rateMeter
-	turns int
-	gone  error
+	c      *xskClient
+	o      options
+	log    *slog.Logger
+	out    io.Writer
+	before []byte // counters when we attached
+	begun  time.Time
+	rate   rateMeter
+	usr1   chan os.Signal
+	turns  int
+	gone   error
 }
 
 // lookEvery is how many turns pass between two looks at the clock.
@@ -69,16 +111,17 @@ func (w *attachRun) traffic() trafficCount {
 	return t
 }
 
-// left is how many of n packets -count still lets through.
+// left is how many of n packets -count still lets through: what is forwarded is received
+// and sent, and counts once. An entry is a packet or less.
 func (w *attachRun) left(n int) int {
 	if w.o.count == 0 {
 		return n
 	}
-	return int(min(uint64(n), w.o.count-w.c.app.sent))
+	return int(min(uint64(n), w.o.count-min(w.o.count, max(w.c.app.packets, w.c.app.sent))))
 }
 
 // done reports whether the run is over, and logs the rate each second.
-func (w *attachRun) done(ctx context.Context, log *slog.Logger) bool {
+func (w *attachRun) done(ctx context.Context) bool {
 	if w.o.count > 0 && max(w.c.app.packets, w.c.app.sent) >= w.o.count && w.c.app.out == 0 {
 		return true
 	}
@@ -87,7 +130,7 @@ func (w *attachRun) done(ctx context.Context, log *slog.Logger) bool {
 	}
 	now := time.Now()
 	if now.Sub(w.rate.at) >= time.Second {
-		log.Info("rate", w.rate.update(now, w.traffic())...)
+		w.log.Info("rate", w.rate.update(now, w.traffic())...)
 	}
 	select {
 	case <-ctx.Done():
@@ -95,6 +138,10 @@ func (w *attachRun) done(ctx context.Context, log *slog.Logger) bool {
 	case err := <-w.c.over:
 		w.gone = err
 		return true
+	case <-w.usr1:
+		if err := printSocket(w.out, w.o.asJSON, w.title(), w.counters()); err != nil {
+			w.log.Warn(err.Error())
+		}
 	default:
 	}
 	return w.o.duration > 0 && now.Sub(w.begun) >= w.o.duration

@@ -34,7 +34,10 @@ func (c *channel) checkXSK(u *umem, multi bool) error {
 	if c.xsk.recv.piecesFor(u, multi) != 0 {
 		return nil
 	}
-	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet"
+	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet (-xsk-multi-buffer)"
+	if u.frame < maxUMEMFrame {
+		hint = fmt.Sprintf(", or frames of %d bytes (-xsk-frame)%s", maxUMEMFrame, hint)
+	}
 	if multi {
 		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
 	}
@@ -124,6 +127,7 @@ func (n *nic) forwardXSK(c *channel, to *nic) (err error) {
 	if c.xsk.tx, err = to.newSQ(to.channels[c.index], &pagePool{}, to.params.flags.xdpTxMPWQE); err != nil {
 		return err
 	}
+	c.xsk.tx.name += " of a socket on another port"
 	c.xskTo = to
 	c.cqs = slices.DeleteFunc(c.cqs, func(q *compQueue) bool { return q == own.cq })
 	return nil

@@ -27,13 +27,14 @@ type xskClient struct {
 	app   *xskApp
 	kick  int
 	wake  *os.File
-	over  chan error // why the other side ended it
+	over  chan error  // why the other side ended it
+	said  chan []byte // answers to xskCounts; listen writes it
 	undo  undo
 }
 
 // dialXSK attaches to a queue of the process that listens at path.
 func dialXSK(path string, r xskRequest) (c *xskClient, err error) {
-	c = &xskClient{over: make(chan error, 1)}
+	c = &xskClient{over: make(chan error, 1), said: make(chan []byte, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.undo.run())
@@ -98,10 +99,16 @@ func (c *xskClient) open(r xskRequest, fds []int) (err error) {
 // close gives the queue back.
 func (c *xskClient) close() error { return c.undo.run() }
 
-// listen reads what the other side says after the answer: only why it ends.
+// listen reads what the other side says after the answer: counters that were asked for,
+// and why it ends.
 func (c *xskClient) listen() {
 	kind, b, fds, err := readMessage(c.conn, 0)
 	closeFDs(fds)
+	for err == nil && kind == xskCounts|xskAnswer && len(c.said) == 0 {
+		c.said <- b[xskHeader:]
+		kind, b, fds, err = readMessage(c.conn, 0)
+		closeFDs(fds)
+	}
 	switch {
 	case err == nil && kind == xskClosed:
 		err = fmt.Errorf("the appliance has taken the queue back: %s", b[xskHeader:])
@@ -128,6 +135,26 @@ func (c *xskClient) ask(kind int) ([]byte, error) {
 		return nil, err
 	}
 	return b[xskHeader:], nil
+}
+
+// countsPatience is how long the other side may take to tell its counters.
+const countsPatience = time.Second
+
+// counts asks for the socket's counters while listen reads; nil where they do not come.
+func (c *xskClient) counts() []byte {
+	b := make([]byte, xskHeader)
+	putHeader(b, xskCounts, xskHeader)
+	if writeMessage(c.conn, b) != nil {
+		return nil
+	}
+	select {
+	case b := <-c.said:
+		return b
+	case err := <-c.over:
+		c.over <- err // for whoever asks next
+	case <-time.After(countsPatience):
+	}
+	return nil
 }
 
 // nudge wakes the driver where it asks for that.
@@ -164,7 +191,8 @@ const (
 	clientSleep = 100 * time.Millisecond
 )
 
-// work does mode until done says so. A busy client never sleeps.
+// work does mode until done says so, with as many of n packets as left lets through.
+// A busy client never sleeps.
 func (c *xskClient) work(mode string, size int, busy bool, left func(n int) int, done func() bool) {
 	if mode != modeSend {
 		c.app.giveFrames(len(c.app.free))
@@ -174,9 +202,9 @@ func (c *xskClient) work(mode string, size int, busy bool, left func(n int) int,
 		n := 0
 		switch mode {
 		case modeDrop:
-			n = c.app.drop(napiBudget)
+			n = c.app.drop(left(napiBudget))
 		case modeForward:
-			n = c.app.forward(napiBudget, true)
+			n = c.app.forward(left(napiBudget), true)
 		default:
 			n = c.app.send(left(napiBudget), size)
 		}

@@ -39,8 +39,18 @@ type xskServer struct {
 	lives atomic.Int32 // clients with a queue
 }
 
-// listenXSK opens the socket at path, which only its owner may connect to.
+// listenXSK opens the socket at path and serves who connects.
 func listenXSK(path string, nics []*nic, log *slog.Logger) (*xskServer, error) {
+	lis, err := openXSKSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	return serveXSK(lis, nics, log), nil
+}
+
+// openXSKSocket opens the socket at path, which only its owner may connect to. Who
+// does waits until it is served.
+func openXSKSocket(path string) (*net.UnixListener, error) {
 	if err := clearXSKPath(path); err != nil {
 		return nil, err
 	}
@@ -53,9 +63,14 @@ func listenXSK(path string, nics []*nic, log *slog.Logger) (*xskServer, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("-xsk-listen: %w", err), lis.Close())
 	}
+	return lis, nil
+}
+
+// serveXSK serves who connects to lis until the server is closed, and lis with it.
+func serveXSK(lis *net.UnixListener, nics []*nic, log *slog.Logger) *xskServer {
 	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{}}
 	s.run.Go(s.accept)
-	return s, nil
+	return s
 }
 
 // clearXSKPath removes a socket that nobody answers at.

@@ -11,7 +11,8 @@ import "fmt"
 type xskWorkConfig struct {
 	mode string
 	umem umemConfig
-	size int // of frames to send
+	size int      // of frames to send
+	file *xskFile // to send instead; nil where there is none
 	mac  [6]byte
 	left func(n int) int // how many of n frames to send -count still lets through
 }
@@ -23,6 +24,7 @@ type xskWork struct {
 	mode string
 	size int
 	swap bool
+	file *xskFile
 	sock *xskSocket
 }
 
@@ -32,7 +34,7 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 	if err := cfg.umem.check(); err != nil {
 		return nil, err
 	}
-	if most := min(c.n.params.frame, cfg.umem.frame); cfg.mode == modeSend && (cfg.size <= etherHeader || cfg.size > most) {
+	if most := min(c.n.params.frame, cfg.umem.frame); cfg.mode == modeSend && cfg.file == nil && (cfg.size <= etherHeader || cfg.size > most) {
 		return nil, wishf("-size %d: %d to %d can be sent", cfg.size, etherHeader+1, most)
 	}
 	entries := 1 << logCeil(cfg.umem.frames)
@@ -54,7 +56,7 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 		return nil, err
 	}
 	u.add("UMEM's mapping", func() error { return mem.close(c.n.mem) })
-	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, sendQuota: sendQuota{left: cfg.left},
+	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, file: cfg.file, sendQuota: sendQuota{left: cfg.left},
 		sock: newSocket(mem, rings.b, places)}
 	w.sock.wakeups, w.sock.ours, w.swap = true, true, c.xskTo == c.n
 	w.sock.multi = c.xsk.recv.piecesFor(mem, false) == 0
@@ -86,6 +88,10 @@ func (w *xskWork) prepare(c *channel, cfg xskWorkConfig) {
 		c.do(c.xsk.refill)
 		return
 	}
+	if w.file != nil {
+		w.file.fill(w.app.mem, cfg.umem.frame)
+		return
+	}
 	for at := 0; at < len(w.app.mem); at += cfg.umem.frame {
 		fillTestFrame(w.app.mem[at:at+cfg.size], cfg.mac, c.index)
 	}
@@ -105,6 +111,9 @@ func (w *xskWork) turn(c *channel) int {
 		return w.app.forward(napiBudget, w.swap)
 	}
 	waiting := int(w.app.tx.at - w.sock.tx.at)
+	if w.file != nil {
+		return w.sent(w.file.send(w.app, min(c.xsk.tx.room(1)-waiting, napiBudget), w.take))
+	}
 	w.app.reclaim()
 	n := w.take(max(0, min(c.xsk.tx.room(1)-waiting, len(w.app.free), napiBudget)))
 	return w.sent(w.app.put(n, w.size))

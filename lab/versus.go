@@ -54,10 +54,14 @@ func parseRun(out string) (r boxRun, err error) {
 	return r, fmt.Errorf("no JSON summary: %s", lastLine(out))
 }
 
-// counters are those of -stats.
+// counters are those of -stats: lines of text, or an object with -json.
 func (r *boxRun) counters() map[string]uint64 {
 	all := map[string]uint64{}
 	for _, line := range r.text {
+		var port struct{ Counters map[string]uint64 }
+		if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &port) == nil {
+			maps.Copy(all, port.Counters)
+		}
 		if m := counterLine.FindStringSubmatch(line); m != nil {
 			all[m[1]], _ = strconv.ParseUint(m[2], 10, 64)
 		}
