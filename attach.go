@@ -116,7 +116,7 @@ func parseProgram(name string) (xdpProgramMaker, error) {
 func newNumberedSink(c *channel, queue int) (xdpSink, error) {
 	n := c.n.params.queues
 	switch {
-	case !c.n.params.xsk && queue >= n && queue < 2*n:
+	case !c.n.params.xsk && queue >= n:
 		return nil, wishf("a redirect to queue %d: queues are 0 to %d (from %d on they are those of sockets: -xsk-listen)", queue, n-1, n)
 	case c.n.params.xsk && (queue < 0 || queue >= 2*n):
 		return nil, wishf("a redirect to queue %d: queues are 0 to %d, from %d on those of sockets", queue, 2*n-1, n)

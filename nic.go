@@ -80,6 +80,7 @@ type openOptions struct {
 	index        int          // among NICs that share memory
 	flags        func(caps) (privFlags, error)
 	rules        []rule // about received packets, in order (placeRules)
+	hold         bool   // no traffic yet: queues get their buffers later, then bringUp is called
 }
 
 // nic is an open NIC.
@@ -99,6 +100,7 @@ type nic struct {
 	pd, td   uint32
 	tis      uint32
 	counters uint32 // Q counter set of the receive queues
+	unheld   uint32 // and of sockets' receive queues, where there are any
 	vectors  []int  // eventfds
 	pages    firmwarePages
 	channels []*channel
@@ -201,7 +203,12 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		n.startWorkers,
 		n.createChannels,
 		func() error { return n.createSteering(o.rules) },
-		n.bringUp,
+		func() error {
+			if o.hold {
+				return nil
+			}
+			return n.bringUp()
+		},
 	}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
@@ -460,7 +467,11 @@ func (n *nic) createDomain() (err error) {
 		{"protection domain", opAllocPD, opDeallocPD, &n.pd},
 		{"transport domain", opAllocTransportDomain, opDeallocTransportDomain, &n.td},
 		{"Q counter", opAllocQCounter, opDeallocQCounter, &n.counters},
+		{"Q counter of sockets", opAllocQCounter, opDeallocQCounter, &n.unheld},
 	} {
+		if o.n == &n.unheld && !n.params.xsk {
+			continue
+		}
 		if *o.n, err = n.fw.alloc(o.make); err != nil {
 			return fmt.Errorf("%s: %w", o.what, err)
 		}
@@ -702,7 +713,7 @@ func (n *nic) newXSK(c *channel) error {
 		return err
 	}
 	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
-	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
+	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.unheld, tsFormat: n.caps.rqTime})
 	if err != nil {
 		return fmt.Errorf("receive queue for a socket: %w", err)
 	}
@@ -715,14 +726,15 @@ func (n *nic) newXSK(c *channel) error {
 	}
 	c.xsk, c.xskTo = q, n
 	c.cqs = append(c.cqs, cq, q.tx.cq)
+	c.adapt.also = cq.n
 	return nil
 }
 
 // newForward gives channel c a send queue on another NIC, for what c receives.
-// It is c's goroutine that owns it.
+// It is c's goroutine that owns it. Where programs send through it, newPortSink says so.
 func (n *nic) newForward(c *channel, to *nic) (err error) {
 	c.peer = to
-	c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE)
+	c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.skbTxMPWQE)
 	to.guests[c.index] = c.forward
 	return err
 }
@@ -786,6 +798,15 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	n.rules = newRuleTable(n.steering, n.caps, n.td, n.queueOf, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
+}
+
+// number is that of the channel's regular queue as users count them (queueOf). The
+// queue of control traffic, which no rule can name, comes behind all others.
+func (c *channel) number() uint16 {
+	if c.index < c.n.params.queues {
+		return uint16(c.index)
+	}
+	return uint16(c.index + c.n.params.sockets())
 }
 
 // queueOf is the receive queue behind a queue's number as users count: the regular

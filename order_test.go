@@ -20,7 +20,7 @@ import (
 // fileOrder is the reading order of the house: a file uses only files below it.
 var fileOrder = []string{
 	"main.go", "init.go", "xskattach.go", "appliance.go", "serve.go", "options.go", "xskflags.go", "bench.go", "benchxsk.go", "benchtx.go",
-	"benchxdp.go", "benchrx.go", "benchnapi.go", "benchkit.go", "benchquiet.go", "xskwork.go", "xskclient.go", "xskserve.go", "xskproto.go", "xskapp.go", "modes.go", "sendfile.go",
+	"benchxdp.go", "benchrx.go", "benchnapi.go", "benchkit.go", "benchquiet.go", "xskwork.go", "xskclient.go", "xskserve.go", "xskmemory.go", "xskproto.go", "xskapp.go", "modes.go", "sendfile.go",
 	"echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "verdict.go", "stats.go", "xskbind.go",
 	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go",
 	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "rxpath.go", "strides.go",

@@ -134,6 +134,7 @@ var xdpQueueStats = []queueStat{
 	{"rx", "xdp_aborted", func(c *channel) *counter { return &c.xdpStats.aborted }, true},
 	{"rx", "xdp_redirect", func(c *channel) *counter { return &c.xdpStats.redirect }, false},
 	{"rx", "xdp_redirect_full", func(c *channel) *counter { return &c.xdpStats.lost }, true},
+	{"rx", "xdp_redirect_no_socket", func(c *channel) *counter { return &c.xdpStats.nobody }, true},
 	{"rx", "xdp_tx_xmit", ofAnswers(func(s *txStats) *counter { return &s.packets }), false},
 	{"rx", "xdp_tx_mpwqe", ofAnswers(func(s *txStats) *counter { return &s.blocks }), false},
 	{"rx", "xdp_tx_inlnw", ofAnswers(func(s *txStats) *counter { return &s.inlined }), false},
@@ -219,6 +220,7 @@ type deviceStat struct {
 // Groups of device counters: one command each.
 const (
 	statQCounter = iota
+	statSocketCounter
 	statVport
 	statVnicEnv
 	statRuleDrops
@@ -238,6 +240,7 @@ func plain(b []byte) uint64 { return be64(b, 0) }
 
 var deviceStats = []deviceStat{
 	{"rx_out_of_buffer", statQCounter, plain, true},
+	{"rx_xsk_out_of_buffer", statSocketCounter, plain, true},
 	{"rx_rule_dropped", statRuleDrops, plain, true},
 	{"rx_vport_unicast_packets", statVport, traffic(vportCounterOutRxUni, trafficPackets), false},
 	{"rx_vport_unicast_bytes", statVport, traffic(vportCounterOutRxUni, trafficOctets), false},
@@ -306,6 +309,9 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	q := [statGroups]func() ([]byte, error){
 		statQCounter: r.missedBy(statQCounter, n.counters),
 		statVport:    n.fw.queryVportCounters,
+	}
+	if n.params.xsk {
+		q[statSocketCounter] = r.missedBy(statSocketCounter, n.unheld)
 	}
 	if n.caps.steerDrops || n.caps.downDrops {
 		q[statVnicEnv] = n.fw.queryVnicEnv

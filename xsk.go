@@ -120,8 +120,10 @@ type xskQueue struct {
 	id     pageRef    // upper 8 bits of references to frames that other queues send
 	out    uint32     // frames that these hold
 	asleep bool       // the flags say so
-	// leaving is set from detach until both queues are ready for the next socket.
+	// leaving is set from detach until both queues are ready for the next socket, held
+	// while somebody prepares a socket for them.
 	leaving bool
+	held    bool
 	judge   *xskJudge // for programs; nil until there was one
 	frames  [napiBudget]txFrame
 	tally   xskTally
@@ -442,7 +444,7 @@ func (q *xskQueue) refill() {
 		return
 	}
 	if r.pieces == 1 && have == 0 && r.nfree == 0 {
-		q.tally.allocErr++
+		q.starve()
 		return
 	}
 	from := r.posted
@@ -453,11 +455,20 @@ func (q *xskQueue) refill() {
 		s.fill.took(0)
 	}
 	if r.posted == from {
-		q.tally.allocErr++
+		q.starve()
 		return
 	}
 	r.cq.consumed(r.cq.ci)
 	r.rec.store(recordRQ, r.posted&0xffff)
+}
+
+// starve is refill where there is nothing to post. That all completions were taken
+// is told nevertheless: it is the client who is behind, not we.
+func (q *xskQueue) starve() {
+	q.tally.allocErr++
+	if cq := q.recv.cq; cq.told != cq.ci {
+		cq.consumed(cq.ci)
+	}
 }
 
 // postPlain posts up to n frames that the fill ring has, one a WQE.

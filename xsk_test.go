@@ -534,14 +534,22 @@ func TestXSKTakesRedirects(t *testing.T) {
 	frame := numberedUDP(7, 500)
 	one := []xdpFrame{{mem: append(make([]byte, 256), frame...), start: 256, end: 256 + 500}}
 	sink := xskSink{r.c.xsk}
+	var tally xdpTally
 	for range 8 {
-		require.Equal(t, 1, sink.redirect(nil, one, []uint8{0}))
+		sink.redirect(nil, one, []uint8{0}, &tally)
 	}
+	require.Equal(t, xdpTally{redirect: 8}, tally)
 	n, _ := r.app.rx.ready(10)
 	require.EqualValues(t, 8, n)
 	for i := range n {
 		d := r.app.rx.descs[i]
 		require.Equal(t, frame, r.mem.b[d.addr:][:d.len])
 	}
-	require.Equal(t, 2, sink.redirect(nil, []xdpFrame{one[0], one[0], one[0]}, []uint8{0, 1, 2}), "as many as there are frames")
+	sink.redirect(nil, []xdpFrame{one[0], one[0], one[0]}, []uint8{0, 1, 2}, &tally)
+	require.Equal(t, xdpTally{redirect: 10, lost: 1}, tally, "as many as there are frames")
+	sink.redirect(nil, []xdpFrame{one[0], one[0]}, []uint8{0, 1}, &tally)
+	r.c.xsk.sock.broken = true
+	sink.redirect(nil, []xdpFrame{one[0], one[0]}, []uint8{0, 1}, &tally)
+	require.Equal(t, xdpTally{redirect: 10, lost: 3, nobody: 2}, tally, "a socket that nobody serves is told apart")
+	r.c.xsk.sock.broken = false
 }

@@ -18,15 +18,19 @@ import (
 	"time"
 )
 
-// xskChannel finds the channel of socket queue number i.
+// xskChannel finds the channel of socket queue number i. Sockets are counted from 0
+// on, and as rules count them behind the regular queues: both numbers will do, since
+// a regular queue has no socket of its own. (The queue of control traffic has
+// neither.)
 func (n *nic) xskChannel(i int) (*channel, error) {
+	q := n.params.queues
 	switch {
 	case !n.params.xsk:
 		return nil, wishf("this NIC was opened without socket queues (-xsk-listen or -datapath xsk makes them)")
-	case i < 0 || i >= n.params.queues:
-		return nil, wishf("queue %d: there are 0 to %d", i, n.params.queues-1)
+	case i < 0 || i >= 2*q:
+		return nil, wishf("queue %d: there are 0 to %d, or as rules count them %d to %d", i, q-1, q, 2*q-1)
 	}
-	return n.channels[i], nil
+	return n.channels[i%q], nil
 }
 
 // checkXSK finds what keeps a socket with UMEM u from channel c.
@@ -47,15 +51,36 @@ func (c *channel) attachXSK(s *xskSocket) (err error) {
 	if err := c.checkXSK(s.umem, s.multi); err != nil {
 		return err
 	}
+	if err := c.reserveXSK(); err != nil {
+		return err
+	}
+	c.bindXSK(s)
+	return nil
+}
+
+// reserveXSK keeps channel c's queues for a socket that is yet to be made, which
+// takes memory. Then bindXSK or freeXSK follows.
+func (c *channel) reserveXSK() (err error) {
 	c.do(func() {
-		if c.xsk.sock != nil || c.xsk.leaving {
+		if c.xsk.sock != nil || c.xsk.leaving || c.xsk.held {
 			err = wishf("queue %d has a socket already", c.index)
 			return
 		}
+		c.xsk.held = true
+	})
+	return err
+}
+
+func (c *channel) freeXSK() { c.do(func() { c.xsk.held = false }) }
+
+// bindXSK gives the queues that were reserved to socket s, which checkXSK has let
+// through.
+func (c *channel) bindXSK(s *xskSocket) {
+	c.do(func() {
+		c.xsk.held = false
 		c.xsk.attach(s)
 		c.xsk.refill()
 	})
-	return err
 }
 
 // detachXSK takes channel c's queues from its socket. When it returns an error the

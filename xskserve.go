@@ -37,6 +37,7 @@ type xskServer struct {
 	shut  bool
 	run   sync.WaitGroup
 	lives atomic.Int32 // clients with a queue
+	mem   memoryLimit
 }
 
 // listenXSK opens the socket at path, which only its owner may connect to.
@@ -53,7 +54,8 @@ func listenXSK(path string, nics []*nic, log *slog.Logger) (*xskServer, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("-xsk-listen: %w", err), lis.Close())
 	}
-	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{}}
+	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{},
+		mem: memoryLimit{most: machineMemory("/sys/fs/cgroup") / xskMemoryShare}}
 	s.run.Go(s.accept)
 	return s, nil
 }
@@ -190,6 +192,7 @@ type xskLease struct {
 	server *xskServer
 	conn   *net.UnixConn
 	c      *channel // nil before attach
+	held   bool     // the queue is reserved and has no socket yet
 	sock   *xskSocket
 	grant  xskGrant
 	kick   *os.File
@@ -260,7 +263,8 @@ func (l *xskLease) attach(b []byte) error {
 	return writeMessage(l.conn, l.grant.encode(), fds...)
 }
 
-// open makes what a request asks for, each step with its undo.
+// open makes what a request asks for, each step with its undo. Whatever can be
+// refused is refused before there is memory for it.
 func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	if int64(r.port) >= int64(len(l.server.nics)) {
 		return nil, wishf("port %d: there are 0 to %d", r.port, len(l.server.nics)-1)
@@ -275,6 +279,9 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	}
 	places, ringSize, err := layoutRings(r.entries)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.reserve(c, r, ringSize); err != nil {
 		return nil, err
 	}
 	frames, err := newSharedMemory("mlx5d-umem", r.umem.bytes())
@@ -298,15 +305,38 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
 	l.sock = newSocket(u, rings.b, places)
 	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
-	if err := c.attachXSK(l.sock); err != nil {
-		return nil, err
-	}
+	l.held = false
+	c.bindXSK(l.sock)
 	l.undo.add("socket", c.detachXSK)
 	l.c = c
-	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(n.params.queues) + r.queue, mtu: uint32(n.params.mtu),
-		start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
+	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(n.params.queues + c.index), mtu: uint32(n.params.mtu),
+		mac: [6]byte(c.xskTo.mac), index: uint16(c.index), start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
 	l.watch()
 	return []int{frames.fd, rings.fd, kick, wake}, nil
+}
+
+// reserve keeps the queue for the request and takes its memory off what all may have.
+func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
+	shape, size := r.umem.shape(), r.umem.bytes()+ringSize
+	if err := c.checkXSK(&shape, r.flags&xskMultiBuffer != 0); err != nil {
+		return err
+	}
+	if err := c.reserveXSK(); err != nil {
+		return err
+	}
+	l.held = true
+	l.undo.add("queue", func() error {
+		if l.held {
+			c.freeXSK()
+		}
+		l.held = false
+		return nil
+	})
+	if err := l.server.mem.take(size); err != nil {
+		return err
+	}
+	l.undo.add("memory", func() error { l.server.mem.give(size); return nil })
+	return nil
 }
 
 // openWakes makes the eventfds of both directions.
