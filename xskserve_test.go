@@ -138,7 +138,7 @@ func newServeRigOf(t testing.TB, w wishes, wire model.Wire, taken *atomic.Int64)
 		cpus: 2, rules: rules, flags: func(c caps) (privFlags, error) { return choosePrivFlags(c, nil) }})
 	require.NoError(t, err)
 	var handlers []handler
-	for range queues {
+	for range r.nic.channels {
 		w := &orderWork{taken: taken, want: make([]byte, 200)}
 		r.work, handlers = append(r.work, w), append(handlers, w)
 	}
