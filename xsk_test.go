@@ -279,6 +279,7 @@ func TestXSKEmptyFillRing(t *testing.T) {
 	r.turn()
 	require.False(t, r.app.fill.wants(), "the driver is awake")
 	require.EqualValues(t, 100, r.sock.rx.at)
+	require.Equal(t, r.c.xsk.recv.cq.ci, r.c.xsk.recv.cq.told, "that all was taken is told without new buffers, also by a loop that never sleeps")
 	require.False(t, r.c.xsk.sleep())
 	require.True(t, r.app.fill.wants())
 	require.Equal(t, 64, r.app.drop(64))

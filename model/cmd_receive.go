@@ -220,7 +220,7 @@ func (d *Device) cmdModifyRQ(in, _ []byte) *refusal {
 		d.resetRQ(q)
 	}
 	if q.state == rqRST && next == rqRDY {
-		q.hold.live = false // until it has a buffer
+		q.hold.ready()
 	}
 	q.state = next
 	return nil

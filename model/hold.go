@@ -9,16 +9,18 @@ package model
 //
 // The device knows nothing of who is behind a queue, but sees enough:
 //
-//   - A queue that has had no buffer since it became ready is not waited for: nobody
-//     has begun to use it (a socket queue that nobody is attached to).
+//   - A queue that has had no buffer since it first became ready is not waited for:
+//     nobody has begun to use it (a socket queue that nobody is attached to).
 //   - A queue whose completions the host has not all taken is waited for, however
 //     long: the host has received frames to work off, and new buffers come when it
 //     has. So is a queue of a virtual machine that is paused.
 //   - A host that has taken everything and posted nothing (a socket whose client is
 //     stopped or dead; pages that others hold), or a queue that is not ready (it is
 //     being reset), may hold the wire for a share of the time alone: holdShare of it,
-//     of which it can save up holdMost. When that is used up its frames pass by as
-//     out of buffer until it has a buffer again.
+//     of which it can save up holdMost, and holdAnew where it was reset and is ready
+//     without a buffer (a client has left; or a queue recovers while its pages are
+//     with others). When that is used up its frames pass by as out of buffer until it
+//     has a buffer again.
 //
 // So a queue that is served loses nothing, and one that is not, whatever its host
 // does, costs all others holdMost once and holdShare of the time.
@@ -28,6 +30,7 @@ import "time"
 const (
 	holdShare = 16 // one part in so many
 	holdMost  = 250 * time.Millisecond
+	holdAnew  = 50 * time.Millisecond
 	// holdStep is the most that passes between two looks of a device that runs, which
 	// sleeps for a millisecond at the longest: more is not the host's fault.
 	holdStep = 2 * time.Millisecond
@@ -36,6 +39,7 @@ const (
 // hold is how long a receive queue may still hold the wire.
 type hold struct {
 	live  bool // it is waited for at all
+	used  bool // it has been ready
 	waits bool // a frame was waiting when at was set
 	left  time.Duration
 	at    time.Time // of the last look; zero before the first
@@ -43,6 +47,14 @@ type hold struct {
 
 // newHold is that of a new queue: one that is being set up is waited for.
 func newHold() hold { return hold{live: true, left: holdMost} }
+
+// ready notes that the queue left the reset state.
+func (h *hold) ready() {
+	if !h.used {
+		h.used, h.live = true, false // until it has a buffer
+	}
+	h.left = min(h.left, holdAnew)
+}
 
 // spend takes the time since the last look off what is left, or adds its share
 // where no frame was waiting meanwhile. It reports whether the wire waits on.

@@ -31,7 +31,7 @@ func holdRig(t *testing.T) (*rig, *rigCQ, *rigRQ, uint32, *queueCounter) {
 // counted as out of buffer.
 func TestNobodyWaitsForAQueueThatNobodyFilled(t *testing.T) {
 	r, _, q, key, set := holdRig(t)
-	q.hold.live = false // as MODIFY_RQ leaves it
+	q.hold.ready()
 	r.wire.in = append(r.wire.in, rigUDP(40, 1), rigUDP(40, 2), rigUDP(40, 3))
 	r.turns(time.Now(), 1, 0)
 	require.Empty(t, r.wire.in)
@@ -156,4 +156,29 @@ func TestAQueueInResetIsWaitedFor(t *testing.T) {
 		require.EqualValues(t, 1, set.outOfBuffer)
 		account(t, r.d)
 	}
+}
+
+// A queue that was at work and is reset without a buffer is waited for a little: it
+// may be a queue whose host has its pages elsewhere, or one that its user has left.
+func TestAQueueThatIsReadyAnewIsWaitedForALittle(t *testing.T) {
+	r, c, q, key, set := holdRig(t)
+	q.hold.ready()
+	q.post(key, 1)
+	r.wire.in = append(r.wire.in, rigUDP(40, 1), rigUDP(40, 2))
+	at := r.turns(time.Now(), 1, 0)
+	r.d.resetRQ(q.rq)
+	q.pc = 0
+	putBE32(r.mem, q.rec, 0)
+	require.NotNil(t, c.poll())
+	q.hold.ready()
+	at = r.turns(at, int(holdAnew/time.Millisecond), time.Millisecond)
+	require.Len(t, r.wire.in, 1)
+	at = r.turns(at, 2, time.Millisecond)
+	require.Empty(t, r.wire.in)
+	require.EqualValues(t, 1, set.outOfBuffer)
+	q.hold.ready() // it was given up, and stays so
+	r.wire.in = append(r.wire.in, rigUDP(40, 3))
+	r.turns(at, 1, 0)
+	require.Empty(t, r.wire.in)
+	account(t, r.d)
 }
