@@ -11,59 +11,74 @@ import "encoding/binary"
 // fragment, up to the first that is anything else, and returns how many. What
 // else stands in the frames of out stays: nothing is to be done to them.
 func (q *recvQueue) lendPlain(out []txFrame) int {
-	run, starts := q.plainRun(len(out))
-	lendRun(out[:len(run)], run, starts, q.pool)
-	return len(run)
+	return len(q.lendStarts(out))
 }
 
 // lendSwapped is lendPlain for frames that go back to where they came from: their
 // addresses are exchanged.
 func (q *recvQueue) lendSwapped(out []txFrame) int {
-	run, starts := q.plainRun(len(out))
-	swapRun(starts[:len(run)], q.pool.lines)
-	lendRun(out[:len(run)], run, starts, q.pool)
-	return len(run)
+	starts := q.lendStarts(out)
+	swapRun(starts, q.pool)
+	return len(starts)
 }
 
-// plainRun takes up to most completions of frames that will all be lent, and says
-// where these begin.
-func (q *recvQueue) plainRun(most int) (run []cqe, starts []uint32) {
+// lendStarts lends frames to out and says where they begin.
+func (q *recvQueue) lendStarts(out []txFrame) (starts []uint32) {
 	if !q.layout.linear() || q.ring != nil || q.minis.left() > 0 || q.failed {
-		return nil, nil
+		return nil
 	}
-	slot, ci := q.head&q.mask, q.cq.ci
-	n, bytes := q.dropPlain(min(most, int(q.mask+1-slot)))
-	run, _ = q.cq.run(ci, n)
+	slot, p := q.head&q.mask, q.pool
+	run, owner := q.cq.run(q.cq.ci, int(min(uint32(len(out)), q.posted-q.head, q.mask+1-slot)))
+	starts = q.starts[slot:][:len(run)]
+	n, bytes := lendRun(out[:len(run)], starts, run, p.own, &lendRules{want: tailWant(owner), mask: tailMask(q.mask), head: q.head,
+		limit: q.limit, iova: p.mem.iova, last: uint32(len(p.mem.b) - cacheLine), id: p.id})
+	q.head += uint32(n)
+	q.cq.ci += uint32(n)
 	q.lentAt = q.posted
-	q.account(n, bytes)
-	return run, q.starts[slot:]
+	q.account(n, uint64(bytes))
+	return starts[:n]
 }
 
-// lendRun lends the frames of a run of completions, which begin at starts. It is
-// apart so that all it needs stays in registers.
+// lendRun lends the frames of a run of completions, which begin at starts, up to
+// the first that is not as expected. It is apart so that all it needs stays in
+// registers.
 //
 //go:noinline
-func lendRun(out []txFrame, run []cqe, starts []uint32, p *pagePool) {
-	iova, own, id := p.mem.iova, p.own, p.id
-	run, starts = run[:len(out)], starts[:len(out)]
-	for i := range out {
-		at := starts[i]
-		n := at >> logPage
-		own[n] += ownOne
-		f := &out[i]
-		f.addr = iova + uint64(at)
-		f.form = txForm(be32word(run[i].byteCount)) & txSizeMask
-		f.page = id | pageRef(n)
+func lendRun(out []txFrame, starts []uint32, run []cqe, own []uint32, c *lendRules) (n int, bytes uint32) {
+	out, starts = out[:len(run)], starts[:len(run)]
+	if fours := len(run) / 4; wideLoops && fours > 0 {
+		n, bytes = lendWide(&out[0], &starts[0], &run[0], fours, &own[0], c)
 	}
+	want, mask, head, limit, iova, last, id := c.want, c.mask, c.head, c.limit, c.iova, c.last, c.id
+	for ; n < len(run); n++ {
+		e, at := &run[n], starts[n]
+		if (e.load()^(want|tailCount(head+uint32(n))))&mask != 0 {
+			break
+		}
+		size := be32word(e.byteCount)
+		if size > limit || at > last {
+			break
+		}
+		page := at >> logPage
+		own[page] += ownOne
+		f := &out[n]
+		f.addr, f.form, f.page = iova+uint64(at), txForm(size), id|pageRef(page)
+		bytes += size
+	}
+	return n, bytes
 }
 
-// swapRun exchanges the addresses of the frames that begin at starts, which are
-// starts of cache lines too.
+// swapRun exchanges the addresses of frames that were lent and begin at starts,
+// which are starts of cache lines too.
 //
 //go:noinline
-func swapRun(starts []uint32, lines []memoryLine) {
+func swapRun(starts []uint32, p *pagePool) {
+	if wideLoops && len(starts) > 0 {
+		swapWide(&starts[0], len(starts), &p.mem.b[0])
+		return
+	}
 	for _, at := range starts {
-		l := &lines[at/cacheLine]
+		l := &p.lines[at/cacheLine]
 		to, from := binary.LittleEndian.Uint64(l[:]), binary.LittleEndian.Uint64(l[6:])
 		binary.LittleEndian.PutUint64(l[:], from)
 		binary.LittleEndian.PutUint64(l[6:], to<<16>>16|from>>48<<48)

@@ -23,7 +23,7 @@ var fileOrder = []string{
 	"benchxdp.go", "benchrx.go", "benchnapi.go", "benchkit.go", "benchquiet.go", "xskwork.go", "xskclient.go", "xskserve.go", "xskmemory.go", "xskproto.go", "xskapp.go", "modes.go", "sendfile.go",
 	"echo.go", "inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "verdict.go", "stats.go", "xskbind.go",
 	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "events.go", "port.go", "ruletable.go", "rules.go",
-	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "rxpath.go", "strides.go",
+	"bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go", "guests.go", "metadata.go", "lend.go", "lendwide_amd64.go", "rxpath.go", "strides.go",
 	"minicqe.go", "txpath.go",
 	"mpwqe.go", "pagepool.go", "burst_amd64.go", "frame.go",
 	"steering.go", "sink.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",

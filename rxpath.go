@@ -53,6 +53,15 @@ type rxFrag struct {
 	size uint16
 }
 
+// lendRules is what lendRun goes by.
+type lendRules struct {
+	want, mask  uint64 // of a completion's tail
+	head, limit uint32
+	iova        uint64 // of the pool
+	last        uint32 // offset in the pool that a frame can begin at
+	id          pageRef
+}
+
 // rxStats counts what a receive queue did, by mlx5e's names. The owner adds to
 // its own tally and publishes that now and then.
 type rxStats struct {

@@ -1,5 +1,6 @@
 #include "go_asm.h"
 #include "textflag.h"
+#include "wide_amd64.h"
 
 // The loops of xskwide_amd64.go. Two entries of the RX or TX ring fill one register
 // Y, four addresses of the fill or completion ring another:
@@ -18,43 +19,12 @@ DATA order<>+16(SB)/8, $0x8080808008090a0b
 DATA order<>+24(SB)/8, $0x0001020304050607
 GLOBL order<>(SB), RODATA|NOPTR, $32
 
-// swap8<> and swap4<> reverse the bytes of quadwords and doublewords.
-DATA swap8<>+0(SB)/8, $0x0001020304050607
-DATA swap8<>+8(SB)/8, $0x08090a0b0c0d0e0f
-DATA swap8<>+16(SB)/8, $0x0001020304050607
-DATA swap8<>+24(SB)/8, $0x08090a0b0c0d0e0f
-GLOBL swap8<>(SB), RODATA|NOPTR, $32
-
-DATA swap4<>+0(SB)/8, $0x0405060700010203
-DATA swap4<>+8(SB)/8, $0x0c0d0e0f08090a0b
-GLOBL swap4<>(SB), RODATA|NOPTR, $16
-
 // header<> takes the least size from an entry's len.
 DATA header<>+0(SB)/8, $0
 DATA header<>+8(SB)/8, $0x00000000fffffff2 // -etherHeader
 DATA header<>+16(SB)/8, $0
 DATA header<>+24(SB)/8, $0x00000000fffffff2
 GLOBL header<>(SB), RODATA|NOPTR, $32
-
-// count<> is what four WQE counters in a row add to a tail with its bytes
-// reversed, and four<> what the next four add to that. A carry goes to bits that
-// nobody looks at.
-DATA count<>+0(SB)/8, $0x00000
-DATA count<>+8(SB)/8, $0x10000
-DATA count<>+16(SB)/8, $0x20000
-DATA count<>+24(SB)/8, $0x30000
-GLOBL count<>(SB), RODATA|NOPTR, $32
-
-DATA four<>+0(SB)/8, $0x40000
-DATA four<>+8(SB)/8, $0x40000
-DATA four<>+16(SB)/8, $0x40000
-DATA four<>+24(SB)/8, $0x40000
-GLOBL four<>(SB), RODATA|NOPTR, $32
-
-// macs<> exchanges the first two addresses of 6 bytes.
-DATA macs<>+0(SB)/8, $0x01000b0a09080706
-DATA macs<>+8(SB)/8, $0x0f0e0d0c05040302
-GLOBL macs<>(SB), RODATA|NOPTR, $16
 
 // func descsWide(out *seg, comp *uint64, descs *xdpDesc, fours int, c *descRules) (n int, bytes uint32)
 //
@@ -152,30 +122,16 @@ TEXT ·takeWide(SB), NOSPLIT, $0-52
 	MOVQ run+16(FP), BX
 	MOVQ fours+24(FP), CX
 	MOVQ c+32(FP), R8
-	VMOVDQU swap8<>(SB), Y7
-	VMOVDQU swap4<>(SB), X8
 	MOVL takeRules_start(R8), AX
 	VMOVQ AX, X9
 	VPBROADCASTQ X9, Y9
 	MOVBLZX takeRules_log(R8), AX
 	VMOVQ AX, X10
 	MOVQ takeRules_mask(R8), AX
-	BSWAPQ AX
-	VMOVQ AX, X11
-	VPBROADCASTQ X11, Y11
-	MOVQ takeRules_want(R8), AX
-	BSWAPQ AX
-	MOVWLZX takeRules_head(R8), R9
-	SHLQ $16, R9
-	ADDQ R9, AX
-	VMOVQ AX, X12
-	VPBROADCASTQ X12, Y12
-	VPADDQ count<>(SB), Y12, Y12
-	MOVL takeRules_limit(R8), AX
-	VMOVD AX, X13
-	VPBROADCASTD X13, X13
-	VPXOR X14, X14, X14
-	VMOVDQU four<>(SB), Y15
+	MOVQ takeRules_want(R8), R9
+	MOVWLZX takeRules_head(R8), R10
+	MOVL takeRules_limit(R8), R11
+	EXPECT
 	SHLQ $4, CX
 	LEAQ (DI)(CX*4), DI
 	ADDQ CX, SI
@@ -184,22 +140,7 @@ TEXT ·takeWide(SB), NOSPLIT, $0-52
 	JEQ  done
 
 loop:
-	VMOVQ (0*cqe__size+cqe_tail)(BX), X0
-	VMOVHPS (1*cqe__size+cqe_tail)(BX), X0, X0
-	VMOVQ (2*cqe__size+cqe_tail)(BX), X1
-	VMOVHPS (3*cqe__size+cqe_tail)(BX), X1, X1
-	VINSERTI128 $1, X1, Y0, Y0
-	VPSHUFB Y7, Y0, Y0
-	VPXOR Y12, Y0, Y0
-	VPTEST Y11, Y0
-	JNE  done
-	VMOVD (0*cqe__size+cqe_byteCount)(BX), X2
-	VPINSRD $1, (1*cqe__size+cqe_byteCount)(BX), X2, X2
-	VPINSRD $2, (2*cqe__size+cqe_byteCount)(BX), X2, X2
-	VPINSRD $3, (3*cqe__size+cqe_byteCount)(BX), X2, X2
-	VPSHUFB X8, X2, X2
-	VPMINUD X13, X2, X3
-	VPXOR X2, X3, X3
+	COMPLETIONS(done)
 	VPTEST X3, X3
 	JNE  done
 	VPADDD X2, X14, X14
