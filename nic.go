@@ -127,6 +127,7 @@ type channel struct {
 	xdpSide
 	n       *nic
 	index   int
+	number  uint16 // of its receive queue, as users count (queueOf): that of control traffic, which no rule can name, comes last
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
@@ -524,7 +525,10 @@ func (n *nic) createChannels() error {
 }
 
 func (n *nic) newChannel(i int) (*channel, error) {
-	c := &channel{n: n, index: i, done: make(chan struct{})}
+	c := &channel{n: n, index: i, number: uint16(i), done: make(chan struct{})}
+	if i >= n.params.queues {
+		c.number += uint16(n.params.sockets())
+	}
 	close(c.done)
 	var err error
 	if c.uarPage, c.uar, err = n.newUAR(); err != nil {
@@ -705,6 +709,7 @@ func (n *nic) newTX(c *channel) (err error) {
 // posted: what is led there meets no buffer.
 func (n *nic) newXSK(c *channel) error {
 	p, q := &n.params, &xskQueue{id: pageRef(xskOwners+n.index*maxQueues+c.index) << 24}
+	q.number, q.mtu = uint16(p.queues+c.index), p.mtu
 	cq, err := n.createCQ(c, cqConfig{logSize: p.logRQ, moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
 	if err != nil {
 		return err
@@ -798,15 +803,6 @@ func (n *nic) createSteering(rules []rule) (err error) {
 	n.rules = newRuleTable(n.steering, n.caps, n.td, n.queueOf, place)
 	n.undo.add("rules", n.rules.close)
 	return n.rules.set(rules)
-}
-
-// number is that of the channel's regular queue as users count them (queueOf). The
-// queue of control traffic, which no rule can name, comes behind all others.
-func (c *channel) number() uint16 {
-	if c.index < c.n.params.queues {
-		return uint16(c.index)
-	}
-	return uint16(c.index + c.n.params.sockets())
 }
 
 // queueOf is the receive queue behind a queue's number as users count: the regular

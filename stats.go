@@ -310,7 +310,7 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 		statQCounter: r.missedBy(statQCounter, n.counters),
 		statVport:    n.fw.queryVportCounters,
 	}
-	if n.params.xsk {
+	if n.channels[0].xsk != nil {
 		q[statSocketCounter] = r.missedBy(statSocketCounter, n.unheld)
 	}
 	if n.caps.steerDrops || n.caps.downDrops {

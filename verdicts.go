@@ -119,7 +119,7 @@ func (c *channel) answerPlain(budget int) int {
 // judge runs the program on a batch and carries its verdicts out.
 func (c *channel) judge(w *xdpWork, packets []packet) {
 	frames, verdicts := w.frames[:len(packets)], w.verdicts[:len(packets)]
-	c.rx.show(frames, packets, c.number())
+	c.rx.show(frames, packets, c.number)
 	clear(verdicts)
 	w.program.run(frames, verdicts)
 	answers, redirects, passes := w.out[:0], w.which[:0], 0

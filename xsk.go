@@ -22,7 +22,7 @@ package main
 //
 // A packet that finds the RX ring full is dropped and counted, as Linux does, and
 // its frame used again, so that a slow client never stops the queue. Where no
-// frame is posted the device drops and counts (rx_out_of_buffer).
+// frame is posted the device drops and counts (rx_xsk_out_of_buffer).
 
 import (
 	"fmt"
@@ -119,6 +119,8 @@ type xskQueue struct {
 	sock   *xskSocket // who is attached; nil is nobody
 	id     pageRef    // upper 8 bits of references to frames that other queues send
 	out    uint32     // frames that these hold
+	number uint16     // of its receive queue, as users count (queueOf)
+	mtu    int        // that its receive queue was made for
 	asleep bool       // the flags say so
 	// leaving is set from detach until both queues are ready for the next socket, held
 	// while somebody prepares a socket for them.

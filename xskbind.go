@@ -23,9 +23,12 @@ import (
 // a regular queue has no socket of its own. (The queue of control traffic has
 // neither.)
 func (n *nic) xskChannel(i int) (*channel, error) {
-	q := n.params.queues
+	q := 0 // by what there is: params may be written meanwhile
+	for q < len(n.channels) && n.channels[q].xsk != nil {
+		q++
+	}
 	switch {
-	case !n.params.xsk:
+	case q == 0:
 		return nil, wishf("this NIC was opened without socket queues (-xsk-listen or -datapath xsk makes them)")
 	case i < 0 || i >= 2*q:
 		return nil, wishf("queue %d: there are 0 to %d, or as rules count them %d to %d", i, q-1, q, 2*q-1)
@@ -43,7 +46,7 @@ func (c *channel) checkXSK(u *umem, multi bool) error {
 		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
 	}
 	return wishf("MTU %d is too large for a UMEM of frames of %d bytes with a headroom of %d: it can be up to %d (-mtu)%s",
-		c.n.params.mtu, u.frame, u.headroom, most, hint)
+		c.xsk.mtu, u.frame, u.headroom, most, hint)
 }
 
 // attachXSK gives channel c's queues to socket s.

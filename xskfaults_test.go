@@ -178,7 +178,11 @@ func TestRefusalsCostNoMemory(t *testing.T) {
 	}{
 		{func(*xskRequest) {}, "queue 0 has a socket already"},
 		{func(q *xskRequest) { q.umem.headroom = 3000 }, "MTU 1500 is too large"},
-		{func(q *xskRequest) { q.queue = 1; r.server.mem.most = r.server.mem.taken + 64<<20 }, "all may have together"},
+		{func(q *xskRequest) {
+			r.server.mem.mu.Lock()
+			defer r.server.mem.mu.Unlock()
+			q.queue, r.server.mem.most = 1, r.server.mem.taken+64<<20
+		}, "all may have together"},
 	} {
 		q := huge
 		c.spoil(&q)
@@ -291,11 +295,12 @@ func TestBothNumbersOfASocketQueue(t *testing.T) {
 		require.ErrorContains(t, err, "queue 4: there are 0 to 1, or as rules count them 2 to 3")
 		seen := map[uint16]bool{}
 		for _, c := range r.nic.channels {
-			require.False(t, seen[c.number()])
-			seen[c.number()] = true
+			require.False(t, seen[c.number])
+			seen[c.number] = true
 			if c.xsk != nil {
-				require.False(t, seen[uint16(2+c.index)], "a program can tell a socket's queue from all others")
-				seen[uint16(2+c.index)] = true
+				require.EqualValues(t, 2+c.index, c.xsk.number)
+				require.False(t, seen[c.xsk.number], "a program can tell a socket's queue from all others")
+				seen[c.xsk.number] = true
 			}
 		}
 	}

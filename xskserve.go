@@ -309,7 +309,7 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	c.bindXSK(l.sock)
 	l.undo.add("socket", c.detachXSK)
 	l.c = c
-	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(n.params.queues + c.index), mtu: uint32(n.params.mtu),
+	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(c.xsk.number), mtu: uint32(c.xsk.mtu),
 		mac: [6]byte(c.xskTo.mac), index: uint16(c.index), start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
 	l.watch()
 	return []int{frames.fd, rings.fd, kick, wake}, nil

@@ -51,7 +51,7 @@ func (c *channel) receiveXSK(budget int) (done int) {
 		q.judge = new(xskJudge)
 	}
 	for done < budget && !q.recv.failed && !q.sock.broken {
-		n, took := q.show(min(budget-done, napiBudget), uint16(c.n.params.queues+c.index))
+		n, took := q.show(min(budget-done, napiBudget), c.xsk.number)
 		if took == 0 {
 			break
 		}
