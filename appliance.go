@@ -226,19 +226,32 @@ func (a *appliance) openNIC(ctx context.Context, i int, p *onePort) (err error) 
 		flags:    func(c caps) (privFlags, error) { return choosePrivFlags(c, o.flagWishes) },
 		rules:    o.rules,
 		accepts:  a.o.accepts,
+		hold:     a.holds(),
 	})
 	if err != nil {
 		return err
 	}
 	a.undo.add("NIC", p.nic.close)
 	p.stats = newStatReader(p.nic)
+	if a.holds() {
+		return nil
+	}
+	return a.announce(p)
+}
+
+// holds reports whether traffic is let in after the channels have got their work:
+// sockets of our own bring the buffers of their queues.
+func (a *appliance) holds() bool { return a.o.datapath == datapathXSK }
+
+// announce says that a NIC is up.
+func (a *appliance) announce(p *onePort) error {
 	about, err := p.nic.describe()
 	if err != nil {
 		return err
 	}
 	a.log.Info("NIC is up", about...)
 	a.tellNotices()
-	for _, r := range o.rules {
+	for _, r := range a.o.rules {
 		a.log.Info("rule", "is", r.String())
 	}
 	return nil
@@ -303,6 +316,17 @@ func (a *appliance) start(context.Context) error {
 		n := min(len(handlers), len(cpus))
 		p.nic.start(handlers, a.o.busy, cpus[:n])
 		cpus = cpus[n:]
+	}
+	if !a.holds() {
+		return nil
+	}
+	for _, p := range a.ports {
+		if err := p.nic.bringUp(); err != nil {
+			return err
+		}
+		if err := a.announce(p); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -564,7 +588,7 @@ func (a *appliance) wireDrops(lost map[string]uint64) {
 // traffic is what went through all channels so far.
 func (a *appliance) traffic() (t trafficCount) {
 	for _, c := range a.channels() {
-		packets, bytes := c.load() // also what a program took
+		packets, bytes := c.load() // also what a program or a socket took
 		t.rxPackets, t.rxBytes = t.rxPackets+packets, t.rxBytes+bytes
 		for _, q := range c.sendQueues() {
 			t.txPackets += q.stats.packets.get()
@@ -573,7 +597,6 @@ func (a *appliance) traffic() (t trafficCount) {
 		}
 		t.txDropped += c.xdpStats.full.get()
 		if q := c.xsk; q != nil {
-			t.rxPackets, t.rxBytes = t.rxPackets+q.stats.packets.get(), t.rxBytes+q.stats.bytes.get()
 			t.txPackets, t.txBytes = t.txPackets+q.tx.stats.packets.get(), t.txBytes+q.tx.stats.bytes.get()
 			t.txDropped += q.tx.stats.dropped.get() + q.stats.unsent.get()
 		}

@@ -182,7 +182,7 @@ func newNumberedSink(c *channel, queue int) (xdpSink, error) {
 		return nil, err
 	}
 	switch {
-	case queue < n:
+	case queue < n || !c.n.params.xsk:
 		return newQueueSink(c, queue)
 	case queue-n == c.index:
 		return xskSink{c.xsk}, nil

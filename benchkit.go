@@ -176,14 +176,15 @@ func newBenchRigFor(profile, wire string, want wishes) (*benchRig, error) {
 	return newBenchRigOn(profile, w, want)
 }
 
-// newBenchRigOn is newBenchRigFor with a wire of the caller's making.
+// newBenchRigOn is newBenchRigFor with a wire of the caller's making. Where all goes
+// to sockets no traffic comes before letIn.
 func newBenchRigOn(profile string, w model.Wire, want wishes) (r *benchRig, err error) {
 	r = &benchRig{}
 	if r.dev, err = openEmulated(model.Config{Profile: profile, Wire: w}); err != nil {
 		return nil, err
 	}
 	r.u.add("device", r.dev.close)
-	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{wishes: want, cpus: 1})
+	r.nic, err = openNIC(context.Background(), r.dev, r.dev.virtual(), openOptions{wishes: want, cpus: 1, hold: want.xskSpread})
 	if err != nil {
 		return nil, errors.Join(err, r.u.run())
 	}
@@ -191,6 +192,21 @@ func newBenchRigOn(profile string, w model.Wire, want wishes) (r *benchRig, err 
 	r.dev.pause()
 	r.u.add("device's goroutine", func() error { r.dev.resume(); return nil })
 	return r, nil
+}
+
+// letIn brings traffic to sockets, which have their buffers now. It ends before they
+// do: a wire without end that nobody holds would leave the device no rest.
+func (r *benchRig) letIn() error {
+	r.dev.resume()
+	defer r.dev.pause()
+	if err := r.nic.bringUp(); err != nil {
+		return err
+	}
+	r.u.add("traffic", func() error {
+		r.dev.resume()
+		return r.nic.port.setUp(false)
+	})
+	return nil
 }
 
 func (r *benchRig) close() error { return r.u.run() }

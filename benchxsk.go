@@ -62,6 +62,9 @@ func newXSKBench(name string) (*xskBench, error) {
 		r.u.add("device's goroutine", func() error { r.dev.resume(); return nil }) // detaching asks firmware
 		b.c.setHandler(b.work)
 		b.c.xsk.tx.sessions(true)
+		if err := b.letIn(); err != nil {
+			return nil, errors.Join(err, r.close())
+		}
 		return b, nil
 	}
 	return nil, fmt.Errorf("no benchmark %s", name)
@@ -173,7 +176,7 @@ func newAttachedBench(apart bool, place *quietPlace) (b *attachedBench, err erro
 	for end := time.Now().Add(10 * time.Second); b.c.xsk.recv.posted-b.c.xsk.recv.head <= b.c.xsk.recv.mask && time.Now().Before(end); {
 		b.c.poll(benchBurst)
 	}
-	return b, nil
+	return b, b.letIn()
 }
 
 // startClient starts the client, and its undo. It spins and has CPUs of its own.

@@ -15,8 +15,8 @@ import (
 
 // Settings that a channel takes over between two bursts.
 const (
-	wantSKB        = 1 << iota // multi-packet WQEs on the channel's own send queue
-	wantXDP                    // and on its queue on another NIC
+	wantSKB        = 1 << iota // multi-packet WQEs for what handlers send, here and on another NIC
+	wantXDP                    // and for what programs and sockets send
 	wantNoComplete             // no checksum verdict "complete"
 )
 
@@ -42,7 +42,7 @@ func (c *channel) takeOver(want uint32) {
 	c.have, c.noComplete = want, want&wantNoComplete != 0
 	c.tx.sessions(want&wantSKB != 0)
 	if c.forward != nil {
-		c.forward.sessions(want&wantXDP != 0)
+		c.forward.sessions(want&c.forwardFlag() != 0)
 	}
 	if c.xsk != nil {
 		c.xsk.tx.sessions(want&wantXDP != 0)
@@ -50,6 +50,15 @@ func (c *channel) takeOver(want uint32) {
 	if c.xdp != nil {
 		c.xdp.sessions(want&wantXDP != 0)
 	}
+}
+
+// forwardFlag is which of both is about the channel's queue on another NIC. It goes by
+// where that queue is counted: as programs', or as the port's own.
+func (c *channel) forwardFlag() uint32 {
+	if c.peer.redirected[c.index].Load() {
+		return wantXDP
+	}
+	return wantSKB
 }
 
 // start gives every channel its handler and its goroutine. stop ends them.
@@ -435,6 +444,18 @@ func (c *channel) publish() {
 	}
 }
 
+// newForward gives channel c a send queue on another NIC, for what c receives.
+// It is c's goroutine that owns it. Where programs send through it, newPortSink says so.
+func (n *nic) newForward(c *channel, to *nic) (err error) {
+	c.peer = to
+	if c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.skbTxMPWQE); err != nil {
+		return err
+	}
+	c.forward.name += " from another port"
+	to.guests[c.index] = c.forward
+	return nil
+}
+
 // watchTX publishes a send queue's counters and recovers it when it has stalled.
 func (n *nic) watchTX(q *sendQueue) {
 	q.publish()
@@ -453,9 +474,13 @@ func (c *channel) pending() bool {
 		c.xsk != nil && (c.xsk.sleepless() || c.xskTo != c.n && c.xsk.tx.mtail != c.xsk.tx.mhead)
 }
 
-// load is what has been received, as last published.
+// load is what has been received, by the socket too, as last published.
 func (c *channel) load() (packets, bytes uint64) {
-	return c.rxStats.packets.get() + c.xdpStats.packets.get(), c.rxStats.bytes.get() + c.xdpStats.bytes.get()
+	packets, bytes = c.rxStats.packets.get()+c.xdpStats.packets.get(), c.rxStats.bytes.get()+c.xdpStats.bytes.get()
+	if c.xsk != nil {
+		packets, bytes = packets+c.xsk.stats.packets.get(), bytes+c.xsk.stats.bytes.get()
+	}
+	return packets, bytes
 }
 
 func (c *channel) arm() {

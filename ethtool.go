@@ -153,10 +153,17 @@ func (n *nic) setCoalesce(m [2]moderation, adaptive bool) error {
 		if err := n.moder.set(&c.adapt, mode, m[0], flags.rxCQEModer, moves); err != nil {
 			return fmt.Errorf("moderation of receive queue %d: %w", c.index, err)
 		}
-		for _, q := range c.sendQueues() {
+		queues := c.sendQueues()
+		if c.xsk != nil {
+			queues = append(queues, c.xsk.tx)
+		}
+		for _, q := range queues {
 			fw := n.fw
-			if q == c.forward {
+			switch {
+			case q == c.forward:
 				fw = c.peer.fw
+			case c.xsk != nil && q == c.xsk.tx:
+				fw = c.xskTo.fw
 			}
 			if err := moderate(fw, q.cq.n, m[1], flags.txCQEModer, moves); err != nil {
 				return fmt.Errorf("moderation of send queue %d: %w", c.index, err)

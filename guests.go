@@ -17,7 +17,16 @@ type guest struct {
 	timestamp uint64
 	tag       uint32
 	hashType  uint8
-	socket    bool // for the channel's socket, not for its handler
+	from      *outcomes // it is for the channel's socket, not for its handler: who wants to know
+}
+
+// outcomes is what became of packets that a channel has sent to another one's
+// socket, which may have no room for them. The other one writes it; the channel
+// takes it over with its own counts, so that each packet is counted once.
+type outcomes struct {
+	given  atomic.Uint64
+	full   atomic.Uint64
+	nobody atomic.Uint64
 }
 
 // packet is the view of a guest that lies in pool.

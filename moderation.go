@@ -199,8 +199,9 @@ func adaptiveMode(on, fromCQE bool) uint32 {
 	return adaptEQE
 }
 
-// adaptive chooses the moderation of one completion queue. Its queue's goroutine
-// owns it, but for want and asked.
+// adaptive chooses the moderation of a channel's received completions: those of its
+// queue and of its socket's, which wake one loop. Its queue's goroutine owns it, but
+// for want and asked.
 type adaptive struct {
 	want     atomic.Uint32 // adaptOff...; written by control
 	have     uint32        // the same, as taken over
@@ -210,6 +211,20 @@ type adaptive struct {
 	from     loadSample // start of the measurement
 	worker   *moderator
 	cqn      atomic.Uint32 // written by the owner
+	also     uint32        // the queue of the channel's socket, which goes with it; 0 is none, set before the channel runs
+}
+
+// covers reports whether it is about completion queue cqn.
+func (a *adaptive) covers(cqn uint32) bool {
+	return cqn == a.cqn.Load() || cqn == a.also && a.also != 0
+}
+
+// each calls f for all that it is about, which is cqn and what goes with it.
+func (a *adaptive) each(cqn uint32, f func(cqn uint32) error) error {
+	if err := f(cqn); err != nil || a.also == 0 {
+		return err
+	}
+	return f(a.also)
 }
 
 // follow has moderation begin anew on another completion queue, which has the
@@ -288,7 +303,7 @@ func (m *moderator) serve(r moderRequest) {
 	if r.from.want.Load() != r.mode || r.from.cqn.Load() != r.cqn {
 		return
 	}
-	if err := m.fw.modifyCQ(r.cqn, r.want); err != nil {
+	if err := r.from.each(r.cqn, func(cqn uint32) error { return m.fw.modifyCQ(cqn, r.want) }); err != nil {
 		m.failures.add(1)
 		return
 	}
@@ -305,7 +320,7 @@ func (m *moderator) set(a *adaptive, mode uint32, fixed moderation, fromCQE, may
 		return nil // the load has chosen already
 	}
 	a.want.Store(mode)
-	return moderate(m.fw, a.cqn.Load(), fixed, fromCQE, mayMove)
+	return a.each(a.cqn.Load(), func(cqn uint32) error { return moderate(m.fw, cqn, fixed, fromCQE, mayMove) })
 }
 
 // settle returns when the worker has nothing more to do with a queue that was

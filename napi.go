@@ -264,7 +264,7 @@ func (n *napi) wake() {
 			}
 			q.fired()
 			n.tally.events++
-			if q.n == n.adapt.cqn.Load() {
+			if n.adapt.covers(q.n) {
 				n.seen++
 			}
 		}

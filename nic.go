@@ -82,6 +82,7 @@ type openOptions struct {
 	flags        func(caps) (privFlags, error)
 	rules        []rule                    // about received packets, in order (placeRules)
 	accepts      func(caps, *params) error // whether sizes suit who asks; nil takes all
+	hold         bool                      // no traffic yet: queues get their buffers later, then bringUp is called
 }
 
 // nic is an open NIC.
@@ -101,6 +102,7 @@ type nic struct {
 	pd, td   uint32
 	tis      uint32
 	counters uint32 // Q counter set of the receive queues
+	unheld   uint32 // and of sockets' receive queues, where there are any
 	vectors  []int  // eventfds
 	pages    firmwarePages
 	channels []*channel
@@ -127,6 +129,7 @@ type channel struct {
 	xdpSide
 	n       *nic
 	index   int
+	number  uint16 // of its receive queue, as users count (queueOf): that of control traffic, which no rule can name, comes last
 	uar     []byte
 	uarPage uint32
 	rx      *recvQueue
@@ -214,7 +217,12 @@ func openNIC(ctx context.Context, dev device, vf bool, o openOptions) (_ *nic, e
 		n.startWorkers,
 		n.createChannels,
 		func() error { return n.createSteering(o.rules) },
-		n.bringUp,
+		func() error {
+			if o.hold {
+				return nil
+			}
+			return n.bringUp()
+		},
 	}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
@@ -487,7 +495,11 @@ func (n *nic) createDomain() (err error) {
 		{"protection domain", opAllocPD, opDeallocPD, &n.pd},
 		{"transport domain", opAllocTransportDomain, opDeallocTransportDomain, &n.td},
 		{"Q counter", opAllocQCounter, opDeallocQCounter, &n.counters},
+		{"Q counter of sockets", opAllocQCounter, opDeallocQCounter, &n.unheld},
 	} {
+		if o.n == &n.unheld && !n.params.xsk {
+			continue
+		}
 		if *o.n, err = n.fw.alloc(o.make); err != nil {
 			return fmt.Errorf("%s: %w", o.what, err)
 		}
@@ -540,7 +552,10 @@ func (n *nic) createChannels() error {
 }
 
 func (n *nic) newChannel(i int) (*channel, error) {
-	c := &channel{n: n, index: i, done: make(chan struct{})}
+	c := &channel{n: n, index: i, number: uint16(i), done: make(chan struct{})}
+	if i >= n.params.queues {
+		c.number += uint16(n.params.sockets())
+	}
 	close(c.done)
 	var err error
 	if c.uarPage, c.uar, err = n.newUAR(); err != nil {
@@ -720,6 +735,7 @@ func (n *nic) newTX(c *channel) (err error) {
 // posted: what is led there meets no buffer.
 func (n *nic) newXSK(c *channel) error {
 	p, q := &n.params, &xskQueue{id: pageRef(xskOwners+n.index*maxQueues+c.index) << 24}
+	q.number, q.mtu = uint16(p.queues+c.index), p.mtu
 	cq, err := n.createCQ(c, cqConfig{logSize: p.logRQ, moder: p.moder[0], fromCQE: p.flags.rxCQEModer})
 	if err != nil {
 		return err
@@ -731,7 +747,7 @@ func (n *nic) newXSK(c *channel) error {
 		q.recv.strip = 1
 	}
 	wq := workQueue{kind: wqCyclic, pd: n.pd, record: q.recv.rec.mem.iova, logStride: q.recv.logWQE(), logSize: p.logRQ, pages: q.recv.buf.pages()}
-	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.counters, tsFormat: n.caps.rqTime})
+	q.recv.n, err = n.fw.createRQ(rqConfig{wq: wq, cqn: cq.n, stripVLAN: p.strip, counters: n.unheld, tsFormat: n.caps.rqTime})
 	if err != nil {
 		return fmt.Errorf("receive queue for a socket: %w", err)
 	}
@@ -746,18 +762,7 @@ func (n *nic) newXSK(c *channel) error {
 	q.tx.name += " of a socket"
 	c.xsk, c.xskTo = q, n
 	c.cqs = append(c.cqs, cq, q.tx.cq)
-	return nil
-}
-
-// newForward gives channel c a send queue on another NIC, for what c receives.
-// It is c's goroutine that owns it.
-func (n *nic) newForward(c *channel, to *nic) (err error) {
-	c.peer = to
-	if c.forward, err = to.newSQ(to.channels[c.index], c.pool, to.params.flags.xdpTxMPWQE); err != nil {
-		return err
-	}
-	c.forward.name += " from another port"
-	to.guests[c.index] = c.forward
+	c.adapt.also = cq.n
 	return nil
 }
 

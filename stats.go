@@ -239,6 +239,7 @@ var ownStats = []queueStat{
 	{"rx", "doorbells", ofReceive(func(s *rxStats) *counter { return &s.doorbells }), false},
 	{"rx", "xdp_aborted", ofProgram(func(s *xdpStats) *counter { return &s.aborted }), true}, // mlx5e: in xdp_drop
 	{"rx", "xdp_redirect_full", ofProgram(func(s *xdpStats) *counter { return &s.lost }), true},
+	{"rx", "xdp_redirect_no_socket", ofProgram(func(s *xdpStats) *counter { return &s.nobody }), true},
 	{"rx", "xsk_xdp_aborted", ofSocket(func(s *xskStats) *counter { return &s.abort }), true},
 	{"rx", "xsk_ring_full", ofSocket(func(s *xskStats) *counter { return &s.ringFull }), true},
 	{"rx", "xsk_detach_drop", ofSocket(func(s *xskStats) *counter { return &s.flushed }), true},
@@ -314,6 +315,7 @@ type deviceStat struct {
 // Groups of device counters: one command each.
 const (
 	statQCounter = iota
+	statSocketCounter
 	statVport
 	statVnicEnv
 	statRuleDrops
@@ -388,6 +390,7 @@ var deviceStats = []deviceStat{
 
 // ownDeviceStats are the device's counters that mlx5e does not show.
 var ownDeviceStats = []deviceStat{
+	{"rx_xsk_out_of_buffer", statSocketCounter, plain, true},
 	{"rx_rule_dropped", statRuleDrops, plain, true},
 	{"rx_discards_vport_down", statVnicEnv, vnicEnvRxVportDown.get, true},
 }
@@ -431,6 +434,9 @@ func (r *statReader) queries() [statGroups]func() ([]byte, error) {
 	q := [statGroups]func() ([]byte, error){
 		statQCounter: r.missedBy(statQCounter, n.counters),
 		statVport:    n.fw.queryVportCounters,
+	}
+	if n.channels[0].xsk != nil {
+		q[statSocketCounter] = r.missedBy(statSocketCounter, n.unheld)
 	}
 	if n.caps.steerDrops || n.caps.downDrops {
 		q[statVnicEnv] = n.fw.queryVnicEnv

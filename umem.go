@@ -89,7 +89,14 @@ func newUMEM(mem *arena, area []byte, c umemConfig) (*umem, error) {
 	if err != nil {
 		return nil, fmt.Errorf("UMEM of %d KiB: %w", len(area)>>10, err)
 	}
-	return &umem{mem: m, log: logCeil(c.frame), frame: uint32(c.frame), frames: uint32(c.frames), headroom: uint32(c.headroom)}, nil
+	u := c.shape()
+	u.mem = m
+	return &u, nil
+}
+
+// shape is a UMEM without its memory, to see whether it would do.
+func (c umemConfig) shape() umem {
+	return umem{log: logCeil(c.frame), frame: uint32(c.frame), frames: uint32(c.frames), headroom: uint32(c.headroom)}
 }
 
 // close takes the memory from the devices, which must have let go of it.
@@ -128,10 +135,12 @@ func newSharedMemory(name string, n int) (f sharedMemory, err error) {
 	return f, nil
 }
 
-// close gives the memory back. A peer that has it mapped keeps its own view.
+// close gives the memory back. A peer that has it mapped keeps its own view, of
+// nothing: what it touches from now on is its own.
 func (f sharedMemory) close() (err error) {
 	if f.b != nil {
-		err = unix.Munmap(f.b)
+		err = errors.Join(unix.Munmap(f.b),
+			unix.Fallocate(f.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(f.b))))
 	}
 	return errors.Join(err, unix.Close(f.fd))
 }

@@ -126,7 +126,7 @@ func (c *channel) answerPlain(budget int) int {
 // judge runs the program on a batch and carries its verdicts out.
 func (c *channel) judge(w *xdpWork, packets []packet) {
 	frames, verdicts := w.frames[:len(packets)], w.verdicts[:len(packets)]
-	c.rx.show(frames, packets, uint16(c.index))
+	c.rx.show(frames, packets, c.number)
 	clear(verdicts)
 	w.program.run(frames, verdicts)
 	answers, redirects, passes := w.out[:0], w.which[:0], 0
@@ -178,8 +178,7 @@ func pass(packets []packet, frames []xdpFrame, verdicts []xdpVerdict) []packet {
 	return packets[:n]
 }
 
-// redirect hands frames[i] for each i of which to where its program wants it, and
-// counts. pool is as with xdpSink. The channel's goroutine calls it.
+// redirect hands frames[i] for each i of which to where its program wants it. pool is as with xdpSink. The channel's goroutine calls it.
 func (c *channel) redirect(pool *pagePool, frames []xdpFrame, which []uint8) {
 	for len(which) > 0 {
 		to := frames[which[0]].to
@@ -187,12 +186,11 @@ func (c *channel) redirect(pool *pagePool, frames []xdpFrame, which []uint8) {
 		for same < len(which) && frames[which[same]].to == to {
 			same++
 		}
-		took := 0
 		if to != nil {
-			took = to.redirect(pool, frames, which[:same])
+			to.redirect(pool, frames, which[:same], &c.xdpTally)
+		} else {
+			c.xdpTally.lost += uint64(same)
 		}
-		c.xdpTally.redirect += uint64(took)
-		c.xdpTally.lost += uint64(same - took)
 		which = which[same:]
 	}
 }
@@ -207,11 +205,13 @@ func newPortSink(c *channel) (*portSink, error) {
 	if c.forward == nil {
 		return nil, wishf("a redirect to another port needs a second function: -pci ADDR,ADDR")
 	}
-	c.peer.redirected[c.index].Store(true)
+	if !c.peer.redirected[c.index].Swap(true) { // its sessions go by another flag now, see takeOver
+		c.mail.post(c.vec, func() { c.have = ^c.want.Load() })
+	}
 	return &portSink{c: c}, nil
 }
 
-func (s *portSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (took int) {
+func (s *portSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8, t *xdpTally) {
 	out := s.out[:0]
 	for _, i := range which {
 		f := txFrame{}
@@ -224,9 +224,10 @@ func (s *portSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (t
 		}
 		out = append(out, f)
 	}
-	took = s.c.forward.send(out)
+	took := s.c.forward.send(out)
 	s.c.forward.giveUp(out[took:])
-	return took
+	t.redirect += uint64(took)
+	t.lost += uint64(len(which) - took)
 }
 
 // queueSink leads to another queue of the same NIC, whose handler gets the packet
@@ -244,14 +245,17 @@ func newQueueSink(from *channel, queue int) (queueSink, error) {
 	return queueSink{from: from, to: from.n.channels[queue]}, nil
 }
 
-func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (took int) {
-	ring := s.to.guests
+func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8, t *xdpTally) {
+	ring, took := s.to.guests, 0
 	for _, i := range which {
 		g, ok := frames[i].guest(pool, s.from.pool)
 		if !ok {
 			break
 		}
-		if g.socket = s.socket; !ring.put(g) {
+		if s.socket {
+			g.from = &s.from.sent
+		}
+		if !ring.put(g) {
 			s.from.n.pools.release(g.page)
 			break
 		}
@@ -260,7 +264,9 @@ func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8) (t
 	if took > 0 && ring.wakes() {
 		s.to.vec.kick()
 	}
-	return took
+	if t.lost += uint64(len(which) - took); !s.socket { // what becomes of the others is told later, see outcomes
+		t.redirect += uint64(took)
+	}
 }
 
 // guest is the frame as a packet for another channel, in a page lent from pool, or
@@ -294,11 +300,10 @@ func (c *channel) receiveGuests(budget int) (done int) {
 }
 
 // guestRun handles up to most guests that lie in the same pool and go to the same
-// place. What the socket has no room for is lost here: who sent it has counted it
-// as redirected.
+// place. What the socket has no room for is lost here, and whoever sent it is told.
 func (c *channel) guestRun(most int) (n int) {
 	var pool *pagePool
-	socket := false
+	var from *outcomes
 	refs := &c.visits
 	for n < most {
 		g, ok := c.guests.peek()
@@ -306,16 +311,16 @@ func (c *channel) guestRun(most int) (n int) {
 			break
 		}
 		p := c.n.pools.of(g.page)
-		if n > 0 && (p != pool || g.socket != socket) {
+		if n > 0 && (p != pool || g.from != from) {
 			break
 		}
 		c.visitors[n] = g.packet(p)
-		pool, socket, refs[n] = p, g.socket, g.page
+		pool, from, refs[n] = p, g.from, g.page
 		c.guests.drop()
 		n++
 	}
-	if socket {
-		c.xdpTally.lost += uint64(n - c.inlet.take(c.visitors[:n]))
+	if from != nil {
+		c.inlet.deliver(c.visitors[:n], from)
 	} else {
 		c.rx.guest = pool
 		c.handler.handle(c, c.visitors[:n])

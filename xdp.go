@@ -93,8 +93,8 @@ type xdpSink interface {
 	// redirect takes frames[i] for each i of which, in order, as far as it can. The
 	// frames lie in pages of pool, to be lent from it where they are to outlive the
 	// call (see xdpFrame.place); with no pool they lie elsewhere and must be copied.
-	// It returns how many it took; the caller counts the rest as lost.
-	redirect(pool *pagePool, frames []xdpFrame, which []uint8) int
+	// What became of each is counted once in t, there or later (outcomes).
+	redirect(pool *pagePool, frames []xdpFrame, which []uint8, t *xdpTally)
 }
 
 // place is where the frame begins in its pool.
@@ -226,6 +226,7 @@ type xdpSide struct {
 	visitors [napiBudget]packet // views of them
 	visits   [napiBudget]pageRef
 	inlet    *xdpInlet // for visitors to the channel's socket; nil where it has none
+	sent     outcomes  // of what went to other channels' sockets
 
 	generates bool // xdp carries frames of our own; set before the channel runs
 }
@@ -233,18 +234,30 @@ type xdpSide struct {
 // xdpInlet gives visitors to a sink of their channel's own.
 type xdpInlet struct {
 	sink   xdpSink
+	tally  xdpTally
 	frames [napiBudget]xdpFrame
 	which  [napiBudget]uint8
 }
 
-// take hands packets over and returns how many found room. They are copied.
-func (l *xdpInlet) take(packets []packet) int {
+// deliver hands packets over, which are copied, and tells who sent them what became
+// of them.
+func (l *xdpInlet) deliver(packets []packet, from *outcomes) {
 	for i := range packets {
 		p := &packets[i]
 		l.frames[i] = xdpFrame{mem: p.b, end: p.size, meta: p}
 		l.which[i] = uint8(i)
 	}
-	return l.sink.redirect(nil, l.frames[:len(packets)], l.which[:len(packets)])
+	t := &l.tally
+	l.sink.redirect(nil, l.frames[:len(packets)], l.which[:len(packets)], t)
+	for _, o := range [...]struct {
+		to *atomic.Uint64
+		n  uint64
+	}{{&from.given, t.redirect}, {&from.full, t.lost}, {&from.nobody, t.nobody}} {
+		if o.n > 0 {
+			o.to.Add(o.n)
+		}
+	}
+	*t = xdpTally{}
 }
 
 // xdpWork is a program at work on a channel, whose goroutine owns it.
@@ -276,20 +289,25 @@ type xdpStats struct {
 	aborted  counter // and what is no verdict
 	redirect counter
 	lost     counter // redirects that their destination had no room for
+	nobody   counter // redirects to a socket that nobody holds
 	full     counter // answers that the send ring had no room for
 }
 
-type xdpTally struct{ packets, bytes, drop, aborted, redirect, lost, full uint64 }
+type xdpTally struct{ packets, bytes, drop, aborted, redirect, lost, nobody, full uint64 }
 
 // publishXDP makes the tally visible to others.
 func (c *xdpSide) publishXDP() {
-	t, s := &c.xdpTally, &c.xdpStats
+	t, s, o := &c.xdpTally, &c.xdpStats, &c.sent
+	t.redirect += o.given.Swap(0)
+	t.lost += o.full.Swap(0)
+	t.nobody += o.nobody.Swap(0)
 	s.packets.add(t.packets)
 	s.bytes.add(t.bytes)
 	s.drop.add(t.drop)
 	s.aborted.add(t.aborted)
 	s.redirect.add(t.redirect)
 	s.lost.add(t.lost)
+	s.nobody.add(t.nobody)
 	s.full.add(t.full)
 	*t = xdpTally{}
 }

@@ -22,7 +22,7 @@ package main
 //
 // A packet that finds the RX ring full is dropped and counted, as Linux does, and
 // its frame used again, so that a slow client never stops the queue. Where no
-// frame is posted the device drops and counts (rx_out_of_buffer).
+// frame is posted the device drops and counts (rx_xsk_out_of_buffer).
 
 import (
 	"fmt"
@@ -126,9 +126,13 @@ type xskQueue struct {
 	sock   *xskSocket // who is attached; nil is nobody
 	id     pageRef    // upper 8 bits of references to frames that other queues send
 	out    uint32     // frames that these hold
+	number uint16     // of its receive queue, as users count (queueOf)
+	mtu    int        // that its receive queue was made for
 	asleep bool       // the flags say so
-	// leaving is set from detach until both queues are ready for the next socket.
+	// leaving is set from detach until both queues are ready for the next socket, held
+	// while somebody prepares a socket for them.
 	leaving bool
+	held    bool
 	judge   *xskJudge // for programs; nil until there was one
 	judged  bool      // a program is here or about to be
 	frames  [napiBudget]txFrame
@@ -487,7 +491,7 @@ func (q *xskQueue) refill() {
 		return
 	}
 	if r.pieces == 1 && have == 0 && r.nfree == 0 {
-		q.tally.allocErr++
+		q.starve()
 		return
 	}
 	from := r.posted
@@ -498,11 +502,20 @@ func (q *xskQueue) refill() {
 		s.fill.took(0)
 	}
 	if r.posted == from {
-		q.tally.allocErr++
+		q.starve()
 		return
 	}
 	r.cq.consumed(r.cq.ci)
 	r.rec.store(recordRQ, r.posted&0xffff)
+}
+
+// starve is refill where there is nothing to post. That all completions were taken
+// is told nevertheless: it is the client who is behind, not we.
+func (q *xskQueue) starve() {
+	q.tally.allocErr++
+	if cq := q.recv.cq; cq.told != cq.ci {
+		cq.consumed(cq.ci)
+	}
 }
 
 // postPlain posts up to n frames that the fill ring has, one a WQE.

@@ -37,11 +37,18 @@ type xskRig struct {
 	app  *xskApp
 	umem *umem
 	mem  sharedMemory
+	gate gatedWire // opened when the application has given frames: nobody waits for a queue without
 }
 
 func newXSKRig(t testing.TB, c xskConfig) *xskRig {
 	t.Helper()
-	r := &xskRig{t: t, dev: testDevice(t, model.Config{Profile: c.profile, Wire: c.wire})}
+	r := &xskRig{t: t}
+	cfg := model.Config{Profile: c.profile}
+	if c.wire != nil {
+		r.gate.Wire = c.wire
+		cfg.Wire = &r.gate
+	}
+	r.dev = testDevice(t, cfg)
 	w := c.w
 	w.queues, w.promisc, w.xskSpread = 1, true, true
 	if w.rxRing == 0 {
@@ -100,6 +107,7 @@ func (r *xskRig) detach() {
 // turn lets the device and the channel work until neither has anything to do.
 func (r *xskRig) turn() {
 	r.c.poll(napiBudget) // posts what the application has filled
+	r.gate.open.Store(true)
 	for again := true; again; {
 		again = r.dev.m.Step()
 		for r.c.poll(napiBudget) > 0 {
@@ -264,7 +272,7 @@ func TestXSKEmptyFillRing(t *testing.T) {
 	}
 	r := newXSKRig(t, xskConfig{wire: in, wakeups: true})
 	r.c.setHandler(dropWork{})
-	r.turn()
+	r.c.poll(napiBudget)
 	require.False(t, r.c.xsk.sleep())
 	require.True(t, r.app.fill.wants(), "the driver sleeps with nothing posted")
 	require.True(t, r.app.tx.wants())
@@ -274,6 +282,7 @@ func TestXSKEmptyFillRing(t *testing.T) {
 	r.turn()
 	require.False(t, r.app.fill.wants(), "the driver is awake")
 	require.EqualValues(t, 100, r.sock.rx.at)
+	require.Equal(t, r.c.xsk.recv.cq.ci, r.c.xsk.recv.cq.told, "that all was taken is told without new buffers, also by a loop that never sleeps")
 	require.False(t, r.c.xsk.sleep())
 	require.True(t, r.app.fill.wants())
 	require.Equal(t, 64, r.app.drop(64))
@@ -537,14 +546,22 @@ func TestXSKTakesRedirects(t *testing.T) {
 	frame := numberedUDP(7, 500)
 	one := []xdpFrame{{mem: append(make([]byte, 256), frame...), start: 256, end: 256 + 500}}
 	sink := xskSink{r.c.xsk}
+	var tally xdpTally
 	for range 8 {
-		require.Equal(t, 1, sink.redirect(nil, one, []uint8{0}))
+		sink.redirect(nil, one, []uint8{0}, &tally)
 	}
+	require.Equal(t, xdpTally{redirect: 8}, tally)
 	n, _ := r.app.rx.ready(10)
 	require.EqualValues(t, 8, n)
 	for i := range n {
 		d := r.app.rx.descs[i]
 		require.Equal(t, frame, r.mem.b[d.addr:][:d.len])
 	}
-	require.Equal(t, 2, sink.redirect(nil, []xdpFrame{one[0], one[0], one[0]}, []uint8{0, 1, 2}), "as many as there are frames")
+	sink.redirect(nil, []xdpFrame{one[0], one[0], one[0]}, []uint8{0, 1, 2}, &tally)
+	require.Equal(t, xdpTally{redirect: 10, lost: 1}, tally, "as many as there are frames")
+	sink.redirect(nil, []xdpFrame{one[0], one[0]}, []uint8{0, 1}, &tally)
+	r.c.xsk.sock.broken = true
+	sink.redirect(nil, []xdpFrame{one[0], one[0]}, []uint8{0, 1}, &tally)
+	require.Equal(t, xdpTally{redirect: 10, lost: 3, nobody: 2}, tally, "a socket that nobody serves is told apart")
+	r.c.xsk.sock.broken = false
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -26,14 +27,14 @@ func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) 
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	log.Info("attached", "queue", o.attachQueue, "rule_queue", c.grant.queue, "mtu", c.grant.mtu, "frames", o.frames, "frame", o.frame,
+	log.Info("attached", "queue", c.grant.index, "rule_queue", c.grant.queue, "address", net.HardwareAddr(c.grant.mac[:]).String(), "mtu", c.grant.mtu, "frames", o.frames, "frame", o.frame,
 		"data_at", c.grant.start, "zero_copy", c.grant.flags&xskZeroCopy != 0)
 	if o.mode == modeSend {
 		if o.size <= etherHeader || o.size > min(o.frame, int(c.grant.mtu)+etherHeader) {
 			return wishf("-size %d: %d to %d can be sent from a frame", o.size, etherHeader+1, min(o.frame, int(c.grant.mtu)+etherHeader))
 		}
 		for at := 0; at < len(c.mem); at += o.frame {
-			fillTestFrame(c.mem[at:at+o.size], [6]byte{2}, o.attachQueue)
+			fillTestFrame(c.mem[at:at+o.size], c.grant.mac, int(c.grant.index))
 		}
 	}
 	w := &attachRun{c: c, o: o, log: log, out: out, begun: time.Now(), rate: newRateMeter(), usr1: make(chan os.Signal, 1)}

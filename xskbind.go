@@ -18,15 +18,22 @@ import (
 	"time"
 )
 
-// xskChannel finds the channel of socket queue number i.
+// xskChannel finds the channel of socket queue number i. Sockets are counted from 0
+// on, and as rules count them behind the regular queues: both numbers will do, since
+// a regular queue has no socket of its own. (The queue of control traffic has
+// neither.)
 func (n *nic) xskChannel(i int) (*channel, error) {
-	switch {
-	case !n.params.xsk:
-		return nil, wishf("this NIC was opened without socket queues (-xsk-listen or -datapath xsk makes them)")
-	case i < 0 || i >= n.params.queues:
-		return nil, wishf("queue %d: there are 0 to %d", i, n.params.queues-1)
+	q := 0 // by what there is: params may be written meanwhile
+	for q < len(n.channels) && n.channels[q].xsk != nil {
+		q++
 	}
-	return n.channels[i], nil
+	switch {
+	case q == 0:
+		return nil, wishf("this NIC was opened without socket queues (-xsk-listen or -datapath xsk makes them)")
+	case i < 0 || i >= 2*q:
+		return nil, wishf("queue %d: there are 0 to %d, or as rules count them %d to %d", i, q-1, q, 2*q-1)
+	}
+	return n.channels[i%q], nil
 }
 
 // checkXSK finds what keeps a socket with UMEM u from channel c.
@@ -42,7 +49,7 @@ func (c *channel) checkXSK(u *umem, multi bool) error {
 		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
 	}
 	return wishf("MTU %d is too large for a UMEM of frames of %d bytes with a headroom of %d: it can be up to %d (-mtu)%s",
-		c.n.params.mtu, u.frame, u.headroom, most, hint)
+		c.xsk.mtu, u.frame, u.headroom, most, hint)
 }
 
 // attachXSK gives channel c's queues to socket s.
@@ -50,14 +57,37 @@ func (c *channel) attachXSK(s *xskSocket) (err error) {
 	if err := c.checkXSK(s.umem, s.multi); err != nil {
 		return err
 	}
+	if err := c.reserveXSK(s.umem, s.multi); err != nil {
+		return err
+	}
+	return c.bindXSK(s)
+}
+
+// reserveXSK keeps channel c's queues for a socket with UMEM u that is yet to be made,
+// which takes memory. Then bindXSK or freeXSK follows.
+func (c *channel) reserveXSK(u *umem, multi bool) (err error) {
 	c.do(func() {
-		if c.xsk.sock != nil || c.xsk.leaving {
+		if c.xsk.sock != nil || c.xsk.leaving || c.xsk.held {
 			err = wishf("queue %d has a socket already", c.index)
 			return
 		}
+		if err = c.xsk.refusesSocket(u, multi); err == nil {
+			c.xsk.held = true
+		}
+	})
+	return err
+}
+
+func (c *channel) freeXSK() { c.do(func() { c.xsk.held = false }) }
+
+// bindXSK gives the queues that were reserved to socket s, which checkXSK has let
+// through; a program may have come since. Where it fails they stay reserved.
+func (c *channel) bindXSK(s *xskSocket) (err error) {
+	c.do(func() {
 		if err = c.xsk.refusesSocket(s.umem, s.multi); err != nil {
 			return
 		}
+		c.xsk.held = false
 		c.xsk.attach(s)
 		c.xsk.refill()
 	})

@@ -84,11 +84,13 @@ func TestXSKClientInC(t *testing.T) {
 	out, err := exec.Command(gcc, "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", client, filepath.Join("testdata", "xskclient.c")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	wire := &returnWire{packets: packets, frame: make([]byte, 2048), want: make([]byte, 2048)}
-	r := newServeRig(t, 1, wire, new(atomic.Int64))
+	gate := &gatedWire{Wire: wire}
+	r := newServeRig(t, 1, gate, new(atomic.Int64))
+	r.opens(gate)
 
 	out, err = exec.Command(client, r.path, "7", "1").CombinedOutput()
 	require.Error(t, err)
-	require.Equal(t, "xskclient: refused: queue 7: there are 0 to 0\n", string(out))
+	require.Equal(t, "xskclient: refused: queue 7: there are 0 to 0, or as rules count them 1 to 1\n", string(out))
 
 	out, err = exec.Command(client, r.path, "0", fmt.Sprint(packets)).CombinedOutput()
 	require.NoError(t, err, "%s", out)

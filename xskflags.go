@@ -27,7 +27,7 @@ var xskFlagNames = []string{"xsk-listen", "attach", "queue", "port", "xsk-frame"
 func (o *xskOptions) addFlags(f *flag.FlagSet) {
 	f.StringVar(&o.listen, "xsk-listen", "", "give zero-copy queues to processes that attach at the socket `PATH`; rules lead packets to them by numbers from -queues on")
 	f.StringVar(&o.attach, "attach", "", "be such a process: attach to a queue of the appliance that listens at `PATH`, for -mode rxdrop, txonly or l2fwd")
-	f.IntVar(&o.attachQueue, "queue", 0, "with -attach, the queue `N`, from 0")
+	f.IntVar(&o.attachQueue, "queue", 0, "with -attach, the socket queue `N`: from 0, or as rules count it, from the appliance's -queues on")
 	f.IntVar(&o.attachPort, "port", 0, "with -attach, the port `N`, in the order of the appliance's -pci")
 	f.IntVar(&o.frame, "xsk-frame", minUMEMFrame, fmt.Sprintf("frames of `BYTES`: %d or %d", minUMEMFrame, maxUMEMFrame))
 	f.IntVar(&o.frames, "xsk-frames", 4096, "`N` frames a socket")

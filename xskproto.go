@@ -42,6 +42,12 @@ const (
 
 	xskAttachSize = xskHeader + 4*12
 	xskAnswerSize = xskHeader + 4*6 + 8*2 + xskRings*(4*8+8)
+
+	// Places in the answer that were 0 at first, and are where a client knows nothing
+	// of them: the word before the files' sizes and the last one of the first ring.
+	xskMACFirst = xskHeader + 4*5 // bytes 0 to 3 of the address
+	xskMACRest  = xskHeader + 4*6 + 8*2 + 4*8 + 4
+	xskIndexAt  = xskMACRest + 2
 )
 
 // File descriptors of the answer to attach, in this order.
@@ -67,8 +73,10 @@ type xskGrant struct {
 	flags    uint32
 	queue    uint32 // number for rules: behind the regular ones
 	mtu      uint32
-	start    uint32 // of received data in a frame
-	room     uint32 // bytes of a received packet that a frame holds
+	start    uint32  // of received data in a frame
+	room     uint32  // bytes of a received packet that a frame holds
+	mac      [6]byte // of the port that it sends through; 0 is not told
+	index    uint16  // number of the queue among those of sockets
 	umemSize uint64
 	ringSize uint64
 	places   [xskRings]ringPlace
@@ -123,10 +131,13 @@ func decodeRequest(b []byte) (r xskRequest, err error) {
 func (g *xskGrant) encode() []byte {
 	b := make([]byte, xskAnswerSize)
 	putHeader(b, xskAttach|xskAnswer, len(b))
-	for i, w := range []uint32{g.flags, g.queue, g.mtu, g.start, g.room, 0} {
+	for i, w := range []uint32{g.flags, g.queue, g.mtu, g.start, g.room} {
 		le.PutUint32(b[xskHeader+4*i:], w)
 	}
 	at := xskHeader + 4*6
+	copy(b[xskMACFirst:], g.mac[:4])
+	copy(b[xskMACRest:], g.mac[4:])
+	le.PutUint16(b[xskIndexAt:], g.index)
 	le.PutUint64(b[at:], g.umemSize)
 	le.PutUint64(b[at+8:], g.ringSize)
 	for i, p := range g.places {
@@ -148,6 +159,9 @@ func decodeGrant(b []byte) (g xskGrant, err error) {
 	for i, w := range []*uint32{&g.flags, &g.queue, &g.mtu, &g.start, &g.room} {
 		*w = le.Uint32(b[xskHeader+4*i:])
 	}
+	copy(g.mac[:4], b[xskMACFirst:])
+	copy(g.mac[4:], b[xskMACRest:xskIndexAt])
+	g.index = le.Uint16(b[xskIndexAt:])
 	at := xskHeader + 4*6
 	g.umemSize, g.ringSize = le.Uint64(b[at:]), le.Uint64(b[at+8:])
 	for i := range g.places {

@@ -43,6 +43,7 @@ func TestXSKResetCountsErrors(t *testing.T) {
 		require.Equal(t, multi, q.recv.pieces > 1)
 		r.app.giveFrames(512)
 		r.c.poll(napiBudget)
+		r.gate.open.Store(true)
 		all := wire.frames
 		wire.frames, wire.shut = all[:200], false
 		settleDevice(r.dev)
@@ -79,6 +80,7 @@ func TestXSKDetachCountsWhatWasReceived(t *testing.T) {
 	r.c.setHandler(dropWork{})
 	r.app.giveFrames(512)
 	r.c.xsk.refill()
+	r.gate.open.Store(true)
 	settleDevice(r.dev)
 	r.dev.resume()
 	require.NoError(t, r.c.detachXSK())

@@ -65,6 +65,7 @@ func TestXDPRedirectsToSocket(t *testing.T) {
 	require.NoError(t, err)
 	c.app.giveFrames(512)
 	c.nudge()
+	r.filled()
 	wire.until.Store(packets)
 
 	var seen [packets]int
@@ -92,17 +93,20 @@ func TestXDPRedirectsToSocket(t *testing.T) {
 	for i := range seen {
 		require.Equal(t, 1, seen[i], "packet %d", i)
 	}
-	sums := func() (redirect, lost uint64) {
+	sums := func() (redirect, lost, nobody uint64) {
 		for _, c := range r.nic.channels {
 			c.do(c.publish)
 			redirect += c.xdpStats.redirect.get()
 			lost += c.xdpStats.lost.get()
+			nobody += c.xdpStats.nobody.get()
 		}
-		return redirect, lost
+		return redirect, lost, nobody
 	}
-	redirect, lost := sums()
+	redirect, lost, nobody := sums()
 	require.EqualValues(t, packets*2/3, redirect)
 	require.Zero(t, lost)
+	require.Zero(t, nobody)
+	require.EqualValues(t, packets/3, r.nic.channels[0].xsk.stats.redirect.get(), "copies count where they came in")
 	require.EqualValues(t, packets*2/3, r.nic.channels[0].xsk.stats.copied.get())
 	for _, c := range r.nic.channels {
 		require.NotZero(t, c.xdpStats.redirect.get(), "channel %d had none to redirect", c.index)
@@ -113,8 +117,15 @@ func TestXDPRedirectsToSocket(t *testing.T) {
 	wire.regular.Store(true)
 	wire.done.Store(1 << 40)
 	wire.until.Store(2 * packets)
-	require.Eventually(t, func() bool { _, lost = sums(); return lost == packets }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, lost, nobody = sums(); return lost+nobody >= packets }, 10*time.Second, time.Millisecond)
 	r.nic.stop()
+	redirect, lost, nobody = sums()
+	require.EqualValues(t, packets*2/3, redirect, "each is counted once: as lost")
+	require.EqualValues(t, packets, lost+nobody)
+	require.NotZero(t, nobody)
+	for _, c := range r.nic.channels {
+		require.NotZero(t, c.xdpStats.nobody.get(), "channel %d: who sent it counts it", c.index)
+	}
 	for _, c := range r.nic.channels {
 		requirePagesHome(t, c.rx)
 	}

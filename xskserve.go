@@ -37,6 +37,7 @@ type xskServer struct {
 	shut  bool
 	run   sync.WaitGroup
 	lives atomic.Int32 // clients with a queue
+	mem   memoryLimit
 }
 
 // listenXSK opens the socket at path and serves who connects.
@@ -68,7 +69,8 @@ func openXSKSocket(path string) (*net.UnixListener, error) {
 
 // serveXSK serves who connects to lis until the server is closed, and lis with it.
 func serveXSK(lis *net.UnixListener, nics []*nic, log *slog.Logger) *xskServer {
-	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{}}
+	s := &xskServer{nics: nics, log: log, lis: lis, conns: map[*net.UnixConn]struct{}{},
+		mem: memoryLimit{most: machineMemory("/sys/fs/cgroup") / xskMemoryShare}}
 	s.run.Go(s.accept)
 	return s
 }
@@ -205,6 +207,7 @@ type xskLease struct {
 	server *xskServer
 	conn   *net.UnixConn
 	c      *channel // nil before attach
+	held   bool     // the queue is reserved and has no socket yet
 	sock   *xskSocket
 	grant  xskGrant
 	kick   *os.File
@@ -275,7 +278,8 @@ func (l *xskLease) attach(b []byte) error {
 	return writeMessage(l.conn, l.grant.encode(), fds...)
 }
 
-// open makes what a request asks for, each step with its undo.
+// open makes what a request asks for, each step with its undo. Whatever can be
+// refused is refused before there is memory for it.
 func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	if int64(r.port) >= int64(len(l.server.nics)) {
 		return nil, wishf("port %d: there are 0 to %d", r.port, len(l.server.nics)-1)
@@ -290,6 +294,9 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	}
 	places, ringSize, err := layoutRings(r.entries)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.reserve(c, r, ringSize); err != nil {
 		return nil, err
 	}
 	frames, err := newSharedMemory("mlx5d-umem", r.umem.bytes())
@@ -313,15 +320,40 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
 	l.sock = newSocket(u, rings.b, places)
 	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
-	if err := c.attachXSK(l.sock); err != nil {
+	if err := c.bindXSK(l.sock); err != nil {
 		return nil, err
 	}
+	l.held = false
 	l.undo.add("socket", c.detachXSK)
 	l.c = c
-	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(n.params.queues) + r.queue, mtu: uint32(n.params.mtu),
-		start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
+	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(c.xsk.number), mtu: uint32(c.xsk.mtu),
+		mac: [6]byte(c.xskTo.mac), index: uint16(c.index), start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
 	l.watch()
 	return []int{frames.fd, rings.fd, kick, wake}, nil
+}
+
+// reserve keeps the queue for the request and takes its memory off what all may have.
+func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
+	shape, size := r.umem.shape(), r.umem.bytes()+ringSize
+	if err := c.checkXSK(&shape, r.flags&xskMultiBuffer != 0); err != nil {
+		return err
+	}
+	if err := c.reserveXSK(&shape, r.flags&xskMultiBuffer != 0); err != nil {
+		return err
+	}
+	l.held = true
+	l.undo.add("queue", func() error {
+		if l.held {
+			c.freeXSK()
+		}
+		l.held = false
+		return nil
+	})
+	if err := l.server.mem.take(size); err != nil {
+		return err
+	}
+	l.undo.add("memory", func() error { l.server.mem.give(size); return nil })
+	return nil
 }
 
 // openWakes makes the eventfds of both directions.

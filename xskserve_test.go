@@ -123,16 +123,22 @@ type serveRig struct {
 }
 
 func newServeRig(t testing.TB, queues int, wire model.Wire, taken *atomic.Int64) *serveRig {
+	return newServeRigOf(t, wishes{queues: queues}, wire, taken)
+}
+
+func newServeRigOf(t testing.TB, w wishes, wire model.Wire, taken *atomic.Int64) *serveRig {
+	queues := w.queues
+	w.rxRing, w.promisc, w.xsk = 256, true, true
 	r := &serveRig{dev: testDevice(t, model.Config{Wire: wire}), path: filepath.Join(t.TempDir(), "xsk.sock")}
 	lead, err := parseRule(fmt.Sprintf("flow-type udp4 dst-port %d action %d", noisePort, queues))
 	require.NoError(t, err)
 	rules, err := placeRules([]rule{lead})
 	require.NoError(t, err)
-	r.nic, err = openNIC(context.Background(), r.dev, false, openOptions{wishes: wishes{queues: queues, rxRing: 256, promisc: true, xsk: true},
+	r.nic, err = openNIC(context.Background(), r.dev, false, openOptions{wishes: w,
 		cpus: 2, rules: rules, flags: func(c caps) (privFlags, error) { return choosePrivFlags(c, nil) }})
 	require.NoError(t, err)
 	var handlers []handler
-	for range queues {
+	for range r.nic.channels {
 		w := &orderWork{taken: taken, want: make([]byte, 200)}
 		r.work, handlers = append(r.work, w), append(handlers, w)
 	}
@@ -146,6 +152,22 @@ func newServeRig(t testing.TB, queues int, wire model.Wire, taken *atomic.Int64)
 		requireClean(t, r.dev)
 	})
 	return r
+}
+
+// filled waits until the socket of queue 0 has buffers.
+func (r *serveRig) filled() {
+	c, posted := r.nic.channels[0], uint32(0)
+	for end := time.Now().Add(time.Minute); posted == 0 && time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		c.do(func() { posted = c.xsk.recv.posted })
+	}
+}
+
+// opens opens the gate as soon as the socket of queue 0 has buffers.
+func (r *serveRig) opens(gate *gatedWire) {
+	go func() {
+		r.filled()
+		gate.open.Store(true)
+	}()
 }
 
 func askFor(queue int) xskRequest {
@@ -345,7 +367,9 @@ func TestXSKServeHostileClient(t *testing.T) {
 func TestXSKAttachSummary(t *testing.T) {
 	const packets = 3000
 	wire := &returnWire{packets: packets, frame: make([]byte, 2048), want: make([]byte, 2048)}
-	r := newServeRig(t, 1, wire, new(atomic.Int64))
+	gate := &gatedWire{Wire: wire}
+	r := newServeRig(t, 1, gate, new(atomic.Int64))
+	r.opens(gate)
 	summary := func(args string) (s countSummary) {
 		var out, log strings.Builder
 		require.Zero(t, run(context.Background(), strings.Fields("-attach "+r.path+" -json "+args), &out, &log), "%s", &log)

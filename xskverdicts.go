@@ -14,12 +14,13 @@ package main
 type xskSink struct{ q *xskQueue }
 
 // redirect copies frames that are not the socket's into frames that are.
-func (s xskSink) redirect(_ *pagePool, frames []xdpFrame, which []uint8) (took int) {
+func (s xskSink) redirect(_ *pagePool, frames []xdpFrame, which []uint8, t *xdpTally) {
 	q := s.q
 	if q.sock == nil || q.sock.broken {
-		return 0
+		t.nobody += uint64(len(which))
+		return
 	}
-	u := q.sock.umem
+	u, took := q.sock.umem, 0
 	for _, i := range which {
 		f := &frames[i]
 		size := f.end - f.start
@@ -38,7 +39,9 @@ func (s xskSink) redirect(_ *pagePool, frames []xdpFrame, which []uint8) (took i
 	}
 	q.sock.fill.took(0)
 	q.tell()
-	return took
+	q.tally.redirect -= uint64(took) // they count where they came in
+	t.redirect += uint64(took)
+	t.lost += uint64(len(which) - took)
 }
 
 // receiveXSK is the receive side of the socket's turn with a program.
@@ -48,7 +51,7 @@ func (c *channel) receiveXSK(budget int) (done int) {
 		q.judge = new(xskJudge)
 	}
 	for done < budget && !q.recv.failed && !q.sock.broken {
-		n, took := q.show(min(budget-done, napiBudget), uint16(c.n.params.queues+c.index))
+		n, took := q.show(min(budget-done, napiBudget), c.xsk.number)
 		if took == 0 {
 			break
 		}

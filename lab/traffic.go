@@ -225,7 +225,7 @@ const streamBytes = 1 << 20
 func (e *ends) refused() (n uint64, err error) {
 	err = e.each(func(g *guest, a address) error {
 		c, err := g.counters(a)
-		n += c["rx_out_of_buffer"]
+		n += c["rx_out_of_buffer"] + c["rx_xsk_out_of_buffer"]
 		return err
 	})
 	return n, err

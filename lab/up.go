@@ -132,7 +132,7 @@ func (g *guest) agreeNow(s *server, ends []address) error {
 				return fmt.Errorf("%s: %s: the driver says %d, the device %d", a.dev, k.name, k.guest, k.model)
 			}
 		}
-		if n := c["rx_out_of_buffer"] + c["rx_wqe_err"] + c["tx_queue_dropped"] + c["tx_cqe_err"] + c["rx_discards_phy"]; n != 0 {
+		if n := c["rx_out_of_buffer"] + c["rx_xsk_out_of_buffer"] + c["rx_wqe_err"] + c["tx_queue_dropped"] + c["tx_cqe_err"] + c["rx_discards_phy"]; n != 0 {
 			return fmt.Errorf("%s: %d frames were lost", a.dev, n)
 		}
 		if err := d.sound(); err != nil {

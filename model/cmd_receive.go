@@ -27,6 +27,7 @@ func (d *Device) cmdCreateRQ(in, out []byte) *refusal {
 		counterSet: rqcCounterSetId.u32(c),
 		userIndex:  rqcUserIndex.u32(c),
 		tsFormat:   rqcTsFormat.u8(c),
+		hold:       newHold(),
 	}
 	no := d.bufferRQ(&q, c, w)
 	if no != nil {
@@ -217,6 +218,9 @@ func (d *Device) cmdModifyRQ(in, _ []byte) *refusal {
 	}
 	if next == rqRST {
 		d.resetRQ(q)
+	}
+	if q.state == rqRST && next == rqRDY {
+		q.hold.ready()
 	}
 	q.state = next
 	return nil

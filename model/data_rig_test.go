@@ -261,7 +261,7 @@ func (r *rig) rq(logSize, stride uint8, c *rigCQ, bufSize int) *rigRQ {
 	g, at := r.ring(logSize, stride)
 	rec := r.record()
 	q := r.d.rqs.add(func(n uint32) *rq {
-		return &rq{n: n, ring: g, cyclic: true, wqType: 1, cqn: c.n, pd: rigPD, dbr: r.bus(rec), state: rqRDY, vsd: true, flushErr: true}
+		return &rq{n: n, ring: g, cyclic: true, wqType: 1, cqn: c.n, pd: rigPD, dbr: r.bus(rec), state: rqRDY, vsd: true, flushErr: true, hold: newHold()}
 	})
 	require.NotNil(r.t, q)
 	return &rigRQ{rq: q, r: r, at: at, rec: rec, bufs: map[uint32]int{}, bufSize: bufSize}

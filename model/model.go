@@ -37,8 +37,9 @@ type Wire interface {
 	Peek(now time.Time) []byte
 	// Take consumes the frame of the last Peek.
 	Take()
-	// Lossless reports whether a frame may wait at the wire until the host has
-	// posted a buffer. Where not, what finds no buffer is lost and counted.
+	// Lossless reports whether a frame may wait at the wire until a host that serves
+	// its queue has posted a buffer (hold.go). Where not, what finds no buffer is lost
+	// and counted.
 	Lossless() bool
 	// Transmit carries one frame away. The bytes are valid during the call only.
 	Transmit(frame []byte)
@@ -285,6 +286,7 @@ type rq struct {
 	starved    bool
 	refs       int // RQTs and TIRs that lead here
 	run        rqRun
+	hold       hold
 }
 
 type rmp struct {

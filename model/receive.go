@@ -8,7 +8,7 @@ package model
 //
 // Every frame taken from the wire ends in exactly one count: delivered, or one
 // of the named drops. A lossless wire's frame is not taken before every queue
-// it goes to has a buffer.
+// it goes to has a buffer, or is not waited for (hold.go).
 
 import (
 	"hash/crc32"
@@ -152,29 +152,6 @@ func (d *Device) receive(f []byte, lossless bool) bool {
 	}
 	d.deliverAll(f)
 	return true
-}
-
-// mustWait reports whether a frame can't be delivered yet: a queue it goes to
-// has no buffer.
-func (d *Device) mustWait(verdict walkVerdict, f []byte) bool {
-	if verdict != walkHit {
-		return false
-	}
-	for i := range d.work.dests {
-		x := &d.work.dests[i]
-		if x.rq.pd == 0 && x.rq.rmp == 0 {
-			continue // it can never have a buffer: a queue that drops and counts
-		}
-		b := f
-		if x.frame != nil {
-			b = x.frame
-		}
-		if x.sure = d.ready(x.rq, x.rq.length(b)); !x.sure {
-			x.rq.starved = true
-			return true
-		}
-	}
-	return false
 }
 
 // deliverAll gives the frame to every destination. The frame is delivered if

@@ -98,8 +98,9 @@ func wireKinds() []wireKind {
 // pps= is frames and rate= bits per second, a frame counted with FCS, preamble
 // and gap (24 bytes more); realtime keeps the distances of a capture's time
 // stamps. With none of these three the traffic comes as fast as it is taken and
-// none of it is lost. loop=0 and count=0 mean for ever. SIZE and size= count
-// the FCS, as frame sizes are usually told. A FILE or NAME cannot hold a comma.
+// none of it is lost for a queue that the host serves (hold.go). loop=0 and
+// count=0 mean for ever. SIZE and size= count the FCS, as frame sizes are usually
+// told. A FILE or NAME cannot hold a comma.
 //
 // A mistake of the user's is an *InputError in one line; any other error is the
 // system's, such as a missing permission.
