@@ -170,9 +170,8 @@ func (c *commander) waitReady(ctx context.Context, wait time.Duration, progress 
 }
 
 // close takes the command queue back. No command may be running, and nobody may
-// call finish any more. When firmware
-// still owes an answer it may write it any time: the memory stays unused then,
-// until the arena is closed.
+// call finish any more. When firmware still owes an answer it may write it any time:
+// the memory stays unused then, until the arena is closed.
 func (c *commander) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,9 +15,9 @@ package main
 //
 // Real-time priority is no alternative: a goroutine that goes on while the collector
 // looks at its stack spins until that is done. A real-time thread that has just taken
-// the collector's CPU would spin there until the kernel stops it, most of a second. A short time slice (sched_setattr, from
-// Linux 6.12) was tried: it wins nothing where loops give way, and asking for it
-// takes a command longer.
+// the collector's CPU would spin there until the kernel stops it, most of a second.
+// A short time slice (sched_setattr, from Linux 6.12) was tried: it wins nothing where
+// loops give way, and asking for it takes a command longer.
 
 import (
 	"encoding/binary"
