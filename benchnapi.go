@@ -47,12 +47,13 @@ func newCommandBench(wire string) (*commandBench, error) {
 	r.dev.m.SetScript(&model.Script{Answer: func(uint16, []byte) { b.answered.Store(int64(time.Since(b.begun))) }})
 	stop, done := make(chan struct{}), sync.WaitGroup{}
 	done.Go(func() {
-		for {
+		for kind := (courtesy{}); ; {
 			select {
 			case <-stop:
 				return
 			default:
 				r.dev.m.Step()
+				kind.giveWay()
 			}
 		}
 	})

@@ -26,6 +26,7 @@ type emulatedDevice struct {
 
 // openEmulated creates a model and runs it.
 func openEmulated(cfg model.Config) (*emulatedDevice, error) {
+	cfg.Between = new(courtesy).giveWay
 	m, err := model.New(cfg)
 	if err != nil {
 		return nil, err

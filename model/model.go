@@ -26,6 +26,7 @@ type Config struct {
 	MAC     net.HardwareAddr // permanent address; nil means 02:00:00:00:00:01
 	Wire    Wire             // what is plugged into the port; nil is an unplugged port
 	Script  *Script          // scripted misbehaviour; nil for a healthy device
+	Between func()           // called by Run between two turns, unlocked; may be nil
 }
 
 // Wire is what is plugged into the port. The device calls it under its lock
