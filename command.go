@@ -54,8 +54,8 @@ func (e *cmdError) Error() string {
 type slot struct {
 	busy      bool
 	abandoned bool
-	done      chan struct{} // one token per completion event
-	blocks    []dmaMem      // mailbox blocks in use: input, then output
+	bell      *bell    // rings when a completion event names the slot
+	blocks    []dmaMem // mailbox blocks in use: input, then output
 }
 
 // commander issues commands. Any goroutine may call exec.
@@ -84,9 +84,6 @@ type commander struct {
 func newCommander(ctx context.Context, bar []byte, mem *arena, wait time.Duration, progress func(time.Duration)) (*commander, error) {
 	c := &commander{bar: bar, mem: mem, timeout: commandTimeout}
 	c.freed = sync.NewCond(&c.mu)
-	for i := range c.slots {
-		c.slots[i].done = make(chan struct{}, 1)
-	}
 	if err := c.waitReady(ctx, wait, progress); err != nil {
 		return nil, err
 	}
@@ -102,14 +99,38 @@ func newCommander(ctx context.Context, bar []byte, mem *arena, wait time.Duratio
 		return nil, fmt.Errorf("command queue of 2^%d entries of 2^%d bytes, this driver knows up to 2^5 of 2^6", size, stride)
 	}
 	c.usable = 1 << size
+	if err := c.hangBells(); err != nil {
+		return nil, err
+	}
 	q, err := mem.alloc(pageSize)
 	if err != nil {
+		c.takeBells()
 		return nil, fmt.Errorf("command queue: %w", err)
 	}
 	c.queue = q
 	regWrite32(bar, segCmdqHi.off, uint32(q.iova>>32))
 	regWrite32(bar, segCmdqLo.off, uint32(q.iova)) // low bits: interface 0, full driver
 	return c, nil
+}
+
+// hangBells gives every slot that the device offers its bell; takeBells closes them.
+func (c *commander) hangBells() (err error) {
+	for i := range c.slots[:c.usable] {
+		if c.slots[i].bell, err = newBell(); err != nil {
+			c.takeBells()
+			return fmt.Errorf("command queue: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *commander) takeBells() {
+	for i := range c.slots {
+		if b := c.slots[i].bell; b != nil {
+			_ = b.close()
+			c.slots[i].bell = nil
+		}
+	}
 }
 
 // segment reads the initialization segment's fixed words into our own memory.
@@ -148,12 +169,13 @@ func (c *commander) waitReady(ctx context.Context, wait time.Duration, progress 
 	}
 }
 
-// close takes the command queue back. No command may be running. When firmware
-// still owes an answer it may write it any time: the memory stays unused then,
-// until the arena is closed.
+// close takes the command queue back. No command may be running, and nobody may
+// call finish any more. When firmware still owes an answer it may write it any time:
+// the memory stays unused then, until the arena is closed.
 func (c *commander) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.takeBells()
 	for n := range c.slots {
 		if c.slots[n].abandoned && !c.lost.Load() && loadByte(c.entry(n), entryStatus)&entryOwnerBit != 0 {
 			return
@@ -177,6 +199,8 @@ func (c *commander) exec(in []byte, outLen int) ([]byte, error) {
 	if c.lost.Load() {
 		return nil, errDeviceLost
 	}
+	underway.Add(1)
+	defer underway.Add(-1)
 	n, err := c.take(op == opManagePages)
 	if err != nil {
 		return nil, fmt.Errorf("firmware command %s: %w", nameOf(opcodeNames, op), err)
@@ -236,10 +260,7 @@ func (c *commander) take(forPages bool) (int, error) {
 func (c *commander) recycle(s *slot) {
 	c.spare = append(c.spare, s.blocks...)
 	s.blocks, s.busy, s.abandoned = nil, false, false
-	select {
-	case <-s.done: // an event that nobody took
-	default:
-	}
+	s.bell.hush() // an event that nobody took
 }
 
 func (c *commander) release(n int) {
@@ -350,6 +371,7 @@ func (c *commander) wait(n int, op uint16) error {
 	start := time.Now()
 	deadline := start.Add(c.timeout)
 	for spin, nap := 0, 20*time.Microsecond; ; spin++ {
+		late := time.Now().After(deadline) // asked before: an answer that is there counts
 		if loadByte(e, entryStatus)&entryOwnerBit == 0 {
 			return nil
 		}
@@ -361,16 +383,13 @@ func (c *commander) wait(n int, op uint16) error {
 			c.abandon(n)
 			return errDeviceLost
 		}
-		if time.Now().After(deadline) {
+		if late {
 			c.abandon(n)
 			return fmt.Errorf("firmware command %s: no answer within %v (health syndrome %#x, counter %#x): reset the card or power-cycle the machine",
 				nameOf(opcodeNames, op), c.timeout, regRead32(c.bar, segHealthSyndrome.off)>>24, regRead32(c.bar, segHealthCounter.off)&segHealthCounter.mask())
 		}
 		if c.events.Load() {
-			select {
-			case <-s.done:
-			case <-time.After(5 * time.Millisecond):
-			}
+			s.bell.wait(5 * time.Millisecond)
 			continue
 		}
 		time.Sleep(nap)
@@ -404,9 +423,8 @@ func (c *commander) collect(n, outLen int) []byte {
 // finish is told by a command completion event which slots are done.
 func (c *commander) finish(slots uint32) {
 	for ; slots != 0; slots &= slots - 1 {
-		select {
-		case c.slots[bits.TrailingZeros32(slots)].done <- struct{}{}:
-		default: // nobody waits: the answer was seen by polling
+		if b := c.slots[bits.TrailingZeros32(slots)].bell; b != nil {
+			b.ring()
 		}
 	}
 	c.freed.Broadcast()

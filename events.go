@@ -3,7 +3,8 @@ package main
 // events.go owns the control events: one goroutine that reads the command, the
 // asynchronous and the page request queue, and one that serves page requests, so
 // that a command may wait while events go on. Data completions are not its
-// business (napi.go).
+// business (napi.go). The loop sleeps in the kernel, on a thread of its own
+// (prompt.go says why).
 // Manual: chapter Events.
 
 import (
@@ -14,7 +15,7 @@ import (
 
 // controlLoop reads control events. The counters are written by its goroutine.
 type controlLoop struct {
-	vec      *vector
+	vec      *bell
 	eqs      [3]*eventQueue
 	cmd      *commander
 	pages    *firmwarePages
@@ -39,7 +40,7 @@ type pageRequest struct {
 const controlWait = time.Second
 
 // start arms the queues and lets commands complete by event.
-func (l *controlLoop) start(cmd *commander, pages *firmwarePages, vec *vector) {
+func (l *controlLoop) start(cmd *commander, pages *firmwarePages, vec *bell) {
 	l.cmd, l.pages, l.vec = cmd, pages, vec
 	l.requests = make(chan pageRequest, 64)
 	for _, q := range l.eqs {

@@ -17,7 +17,6 @@ package main
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -38,13 +37,9 @@ type vector struct {
 
 // newVector takes a copy of an eventfd that belongs to the device.
 func newVector(fd int) (*vector, error) {
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	own, err := copyInterrupt(fd)
 	if err != nil {
-		return nil, fmt.Errorf("interrupt: %w", err)
-	}
-	if err := unix.SetNonblock(own, true); err != nil {
-		_ = unix.Close(own)
-		return nil, fmt.Errorf("interrupt: %w", err)
+		return nil, err
 	}
 	return &vector{f: os.NewFile(uintptr(own), "interrupt")}, nil
 }
@@ -188,6 +183,7 @@ type napi struct {
 	cqs   []*compQueue
 	mail  mailbox  // what others want done between two polls
 	adapt adaptive // moderation of the receive queue
+	kind  courtesy // to commands under way
 	seen  uint64   // events of the receive queue
 	tally napiTally
 	stats napiStats
@@ -209,6 +205,7 @@ func (n *napi) run(p poller) {
 	}
 	for !n.vec.stop.Load() {
 		if n.turn(p) || n.busy {
+			n.kind.giveWay()
 			continue
 		}
 		n.vec.wait(n.rest(p))

@@ -476,7 +476,7 @@ func (n *nic) startControl() error {
 		}
 		n.control.eqs[i] = eq
 	}
-	vec, err := newVector(n.vectors[0])
+	vec, err := bellOn(n.vectors[0])
 	if err != nil {
 		return err
 	}

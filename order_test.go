@@ -29,7 +29,7 @@ var fileOrder = []string{
 	"blueflame.go", "mpwqe.go", "pagepool.go", "burst_amd64.go", "frame.go",
 	"steering.go", "sink.go", "napi.go", "moderation.go", "clock.go", "queue.go", "params.go",
 	"fwpages.go", "firmware.go", "command.go", "prm.go",
-	"emulated.go", "vfio.go", "mtrr.go", "vfioabi.go", "pci.go", "device.go", "dma.go", "barrier_amd64.go", "undo.go",
+	"emulated.go", "vfio.go", "mtrr.go", "vfioabi.go", "pci.go", "device.go", "prompt.go", "dma.go", "barrier_amd64.go", "undo.go",
 }
 
 const (

@@ -571,7 +571,11 @@ func (d *Device) Run(stop <-chan struct{}) {
 			return
 		default:
 		}
-		if d.Step() {
+		worked := d.Step()
+		if d.cfg.Between != nil {
+			d.cfg.Between()
+		}
+		if worked {
 			idle, pause = 0, 20*time.Microsecond
 			continue
 		}

@@ -27,6 +27,7 @@ type Config struct {
 	Wire    Wire             // what is plugged into the port; nil is an unplugged port
 	Script  *Script          // scripted misbehaviour; nil for a healthy device
 	PCI     PCISettings      // what bus traffic is counted for; zero fields are defaults
+	Between func()           // called by Run between two turns, unlocked; may be nil
 }
 
 // Wire is what is plugged into the port. The device calls it under its lock
