@@ -35,6 +35,7 @@ func newEndingRig(t *testing.T, datapath string) (*benchRig, *channel) {
 		require.NoError(t, err)
 		r.u.add("device's goroutine", func() error { r.dev.resume(); return nil }) // detaching asks firmware
 		c.setHandler(w)
+		require.NoError(t, r.letIn())
 	}
 	r.settle()
 	return r, c

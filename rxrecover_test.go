@@ -39,11 +39,12 @@ var recoverKinds = []recoverKind{
 }
 
 // rig is a NIC with such a queue and numbered frames of every size for it.
-func (k recoverKind) rig(t *testing.T, packets int) (*numberedWire, *emulatedDevice, *nic, *channel) {
+func (k recoverKind) rig(t *testing.T, packets int) (*shutWire, *emulatedDevice, *nic, *channel) {
 	k.w.rxRing = 64
 	largest := max(k.w.mtu, 1500)
-	wire := newNumberedWire(11, packets, 60, largest)
+	wire := &shutWire{numberedWire: newNumberedWire(11, packets, 60, largest)}
 	wire.flows = 1 // or nothing would be compressed
+	wire.open.Store(true)
 	d, n, c := rxRig(t, wire, k.w)
 	return wire, d, n, c
 }
@@ -213,6 +214,7 @@ func TestRecoveryWithFewPages(t *testing.T) {
 				settleDevice(d)
 				require.True(t, q.visible())
 				k.keep(q, free)
+				wire.open.Store(false) // it would not wait for pages that others keep
 				notices(n)
 				q.failed, q.since = true, time.Time{}
 				d.resume()
@@ -237,6 +239,7 @@ func TestRecoveryWithFewPages(t *testing.T) {
 					require.False(t, empty(q), "%d pages are free and nothing is posted", free)
 				}
 				k.giveBack(q)
+				wire.open.Store(true)
 				for range fillPolls {
 					settleDevice(d)
 					packets, _ := q.poll(napiBudget)

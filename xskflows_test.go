@@ -88,6 +88,12 @@ func TestXSKFourSocketsHaveTheirFlows(t *testing.T) {
 		clients[i].app.giveFrames(512)
 		clients[i].nudge()
 	}
+	for _, c := range n.channels { // the wire waits for queues that have had buffers
+		require.Eventually(t, func() (yes bool) {
+			c.do(func() { yes = c.xsk.recv.posted > 0 })
+			return yes
+		}, 10*time.Second, time.Millisecond)
+	}
 	d.pause()
 	wire.shut = false
 	d.resume()
