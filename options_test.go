@@ -200,8 +200,14 @@ func startChild(t *testing.T, args ...string) (cmd *exec.Cmd, out, errs *bytes.B
 	cmd.Stdout = out
 	ready := make(chan struct{})
 	cmd.Stderr = &upWatch{b: errs, up: ready}
-	require.NoError(t, cmd.Start())
+	heard := make(chan os.Signal, 1) // a hang-up that we ignore the child would too
+	signal.Notify(heard, syscall.SIGHUP)
+	err := cmd.Start()
+	signal.Stop(heard)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { late.Stop() })
 	select {
 	case <-ready:
 	case <-time.After(time.Minute):
