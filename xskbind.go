@@ -13,6 +13,7 @@ package main
 // unmapped. The channel's other queues go on all the while.
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -63,12 +64,15 @@ func (c *channel) attachXSK(s *xskSocket) (err error) {
 	return c.bindXSK(s)
 }
 
+// errHasSocket ends with the socket that has the queue.
+var errHasSocket = errors.New("has a socket already")
+
 // reserveXSK keeps channel c's queues for a socket with UMEM u that is yet to be made,
 // which takes memory. Then bindXSK or freeXSK follows.
 func (c *channel) reserveXSK(u *umem, multi bool) (err error) {
 	c.do(func() {
 		if c.xsk.sock != nil || c.xsk.leaving || c.xsk.held {
-			err = wishf("queue %d has a socket already", c.index)
+			err = fmt.Errorf("queue %d %w", c.index, errHasSocket)
 			return
 		}
 		if err = c.xsk.refusesSocket(u, multi); err == nil {

@@ -431,3 +431,18 @@ func TestForwardingGoesByItsFlag(t *testing.T) {
 		k.stop()
 	}
 }
+
+// A client that is started anew while its own remains are still being taken back, or
+// while another one's request is half done, waits for the queue and gets it.
+func TestXSKNextClientWaitsForTheQueue(t *testing.T) {
+	var taken atomic.Int64
+	r := newServeRig(t, 1, newSplitWire(1<<40, &taken), &taken)
+	c := r.nic.channels[0]
+	shape := umemConfig{frame: 2048, frames: 512}.shape()
+	require.NoError(t, c.reserveXSK(&shape, false))
+	freed := time.AfterFunc(100*time.Millisecond, c.freeXSK)
+	defer freed.Stop()
+	client, err := dialXSK(r.path, askFor(0))
+	require.NoError(t, err)
+	require.NoError(t, client.close())
+}

@@ -332,14 +332,24 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	return []int{frames.fd, rings.fd, kick, wake}, nil
 }
 
+// reserveWait is how long a client waits for a queue that another one has: who is
+// started anew right after it was killed meets its own remains.
+const reserveWait = time.Second
+
 // reserve keeps the queue for the request and takes its memory off what all may have.
 func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
 	shape, size := r.umem.shape(), r.umem.bytes()+ringSize
 	if err := c.checkXSK(&shape, r.flags&xskMultiBuffer != 0); err != nil {
 		return err
 	}
-	if err := c.reserveXSK(&shape, r.flags&xskMultiBuffer != 0); err != nil {
-		return err
+	for end := time.Now().Add(reserveWait); ; time.Sleep(time.Millisecond) {
+		err := c.reserveXSK(&shape, r.flags&xskMultiBuffer != 0)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errHasSocket) || time.Now().After(end) {
+			return err
+		}
 	}
 	l.held = true
 	l.undo.add("queue", func() error {
