@@ -19,18 +19,18 @@ type receiveRun struct {
 	name     string
 	args     string
 	mtu      int
-	says     []string // what our binary must print of its flags
+	says     []string // what our binary must report of its flags
 	grow     []string // counters of ours that must grow
 	still    []string
 	forwards bool // TCP is sent through it too
 }
 
 var receiveRuns = []receiveRun{
-	{"legacy", "-priv-flags rx_striding_rq=off", 1500, []string{`rx_striding_rq *: off`}, nil, []string{"rx_cqe_compress_blks"}, true},
-	{"striding", "-priv-flags rx_striding_rq=on", 1500, []string{`rx_striding_rq *: on`}, nil, []string{"rx_cqe_compress_blks"}, true},
-	{"compressed", "-priv-flags rx_striding_rq=on,rx_cqe_compress=on", 1500, []string{`rx_striding_rq *: on`, `rx_cqe_compress *: on`}, []string{"rx_cqe_compress_blks"}, nil, true},
-	{"compressed, legacy", "-priv-flags rx_striding_rq=off,rx_cqe_compress=on", 1500, []string{`rx_striding_rq *: off`}, []string{"rx_cqe_compress_blks"}, nil, false},
-	{"legacy, jumbo", "-priv-flags rx_striding_rq=off", 9000, []string{`rx_striding_rq *: off`}, nil, nil, false},
+	{"legacy", "-priv-flags rx_striding_rq=off", 1500, []string{`"rx_striding_rq":false`}, nil, []string{"rx_cqe_compress_blks"}, true},
+	{"striding", "-priv-flags rx_striding_rq=on", 1500, []string{`"rx_striding_rq":true`}, nil, []string{"rx_cqe_compress_blks"}, true},
+	{"compressed", "-priv-flags rx_striding_rq=on,rx_cqe_compress=on", 1500, []string{`"rx_striding_rq":true`, `"rx_cqe_compress":true`}, []string{"rx_cqe_compress_blks"}, nil, true},
+	{"compressed, legacy", "-priv-flags rx_striding_rq=off,rx_cqe_compress=on", 1500, []string{`"rx_striding_rq":false`}, []string{"rx_cqe_compress_blks"}, nil, false},
+	{"legacy, jumbo", "-priv-flags rx_striding_rq=off", 9000, []string{`"rx_striding_rq":false`}, nil, nil, false},
 	{"striding, jumbo", "-priv-flags rx_striding_rq=on", 9000, nil, nil, nil, false},
 }
 
