@@ -26,7 +26,7 @@ type emulatedDevice struct {
 
 // openEmulated creates a model and runs it.
 func openEmulated(cfg model.Config) (*emulatedDevice, error) {
-	cfg.Between = new(courtesy).giveWay
+	cfg.Between, cfg.Hurry = new(courtesy).giveWay, hurried
 	m, err := model.New(cfg)
 	if err != nil {
 		return nil, err

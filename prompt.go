@@ -36,6 +36,10 @@ var underway atomic.Int32
 // of a hundred turns, where an offer at each poll could take a quarter.
 const offerEvery = 20 * time.Microsecond
 
+// hurried reports whether a command is under way. A loop whose turns are long, as the
+// emulated device's are, makes them shorter then.
+func hurried() bool { return underway.Load() != 0 }
+
 // courtesy is what one poll loop does for commands.
 type courtesy struct {
 	last time.Time // when it last offered its CPU
@@ -43,7 +47,7 @@ type courtesy struct {
 
 // giveWay lets who waits for this CPU have it while a command is under way.
 func (c *courtesy) giveWay() {
-	if underway.Load() == 0 {
+	if !hurried() {
 		return
 	}
 	if now := time.Now(); now.Sub(c.last) >= offerEvery {

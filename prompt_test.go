@@ -76,8 +76,10 @@ func TestLoopsGiveWayToCommands(t *testing.T) {
 	var c courtesy
 	c.giveWay()
 	require.Zero(t, c.last, "no command, and the CPU was offered")
+	require.False(t, hurried())
 	underway.Add(1)
 	defer underway.Add(-1)
+	require.True(t, hurried(), "the emulated device's turns stay long")
 	c.giveWay()
 	require.NotZero(t, c.last)
 	future := time.Now().Add(time.Hour)

@@ -28,6 +28,7 @@ type Config struct {
 	Script  *Script          // scripted misbehaviour; nil for a healthy device
 	PCI     PCISettings      // what bus traffic is counted for; zero fields are defaults
 	Between func()           // called by Run between two turns, unlocked; may be nil
+	Hurry   func() bool      // asked every few frames whether to end the turn; may be nil
 }
 
 // Wire is what is plugged into the port. The device calls it under its lock

@@ -87,12 +87,13 @@ func (q *rq) linked() bool { return !q.cyclic && q.wqType != wqCyclicStriding }
 // striding reports whether a WQE takes several frames.
 func (q *rq) striding() bool { return !q.cyclic && q.logStride != 0 }
 
-// commandGap is how many frames a turn takes between two looks at the command
-// doorbell. On silicon firmware works beside the data path.
+// commandGap is how many frames a turn takes between two looks at whether it should
+// end: for a command, since on silicon firmware works beside the data path, or for
+// someone who waits for the CPU that the device only borrows here.
 const commandGap = 16
 
-// pollReceive takes at most budget frames from the wire and reports whether
-// there was one to take. It ends early for a command.
+// pollReceive takes at most budget frames from the wire, commandGap at least where no
+// command is posted, and reports whether there was one to take.
 func (d *Device) pollReceive(now time.Time, budget int) bool {
 	w := d.cfg.Wire
 	if w == nil || !d.port.adminUp || !d.port.operUp {
@@ -105,7 +106,7 @@ func (d *Device) pollReceive(now time.Time, budget int) bool {
 	}
 	did := false
 	for i := range budget {
-		if i%commandGap == 0 && d.getWord(barCmdDoorbell) != 0 {
+		if i%commandGap == 0 && (d.getWord(barCmdDoorbell) != 0 || i > 0 && d.cfg.Hurry != nil && d.cfg.Hurry()) {
 			did = true
 			break
 		}

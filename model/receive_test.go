@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"hash/crc32"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -433,5 +434,33 @@ func TestNoWireWaitsForAQueueOfNoBuffers(t *testing.T) {
 	require.Empty(t, r.wire.in)
 	require.EqualValues(t, 2, set.outOfBuffer)
 	require.EqualValues(t, 2, r.d.stats.RxNoBuffer)
+	account(t, r.d)
+}
+
+// TestTurnsEndForThoseWhoWait: a posted command ends a turn at once, a hurried host
+// after a few frames, and what is left comes in the next turns, in order.
+func TestTurnsEndForThoseWhoWait(t *testing.T) {
+	r, _, q, key := rigRX(t, 7, 6, 256)
+	const frames = 3 * commandGap
+	for range frames {
+		q.post(key, 1)
+	}
+	for i := range frames {
+		r.wire.in = append(r.wire.in, rigUDP(40, uint16(i)))
+	}
+	r.d.putWord(barCmdDoorbell, 1)
+	require.True(t, r.d.pollReceive(time.Now(), frames))
+	require.Len(t, r.wire.in, frames, "a command is posted")
+	r.d.putWord(barCmdDoorbell, 0)
+	hurry := true
+	r.d.cfg.Hurry = func() bool { return hurry }
+	require.True(t, r.d.pollReceive(time.Now(), frames))
+	require.Len(t, r.wire.in, frames-commandGap)
+	hurry = false
+	require.True(t, r.d.pollReceive(time.Now(), frames))
+	require.Empty(t, r.wire.in)
+	for i := range frames {
+		require.Equal(t, uint16(i), be16(q.buf(uint16(i)), 34), "frame %d", i)
+	}
 	account(t, r.d)
 }
