@@ -3,7 +3,7 @@ package main
 // command.go owns the command interface: the queue of 32 entries, mailbox
 // chains, tokens, signatures, waiting, and the error that a failed command is.
 // It does not know what commands mean (firmware.go) nor who reads the command
-// event queue (napi.go): that one calls finish.
+// event queue (events.go): that one calls finish.
 // Manual: chapter Command Interface.
 
 import (

@@ -677,7 +677,7 @@ func (fw firmware) queryPortCounters(group uint32) ([]byte, error) {
 }
 
 // queryPMTU returns the largest and the current MTU of the port. Both count
-// the Ethernet header, two VLAN tags' worth and the FCS (hardMTU).
+// the Ethernet header, one VLAN tag and the FCS (hardMTU).
 func (fw firmware) queryPMTU() (largest, current int, err error) {
 	reg := make([]byte, 16)
 	pmtuPort.set(reg, 1)

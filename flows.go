@@ -4,7 +4,7 @@ package main
 // put out when it is full, the ports of fragments, and the few kilobytes of a
 // TCP stream that are put together to read a name from it; and the tables that
 // count names. It does not know protocols above layer 4 (protocols.go) and does
-// not print (inspect.go).
+// not print (summary.go).
 //
 // All memory is taken when the table is made. Nothing here locks: a table
 // belongs to the goroutine of its queue. Hashes are keyed with a random seed,

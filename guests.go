@@ -2,7 +2,7 @@ package main
 
 // guests.go owns packets that come to a channel from another one: the ring they
 // come through, and giving back what was sent from memory of others. It does not
-// own the pages (pagepool.go) or who sends whom (attach.go).
+// own the pages (pagepool.go) or where redirects lead (verdicts.go).
 
 import "sync/atomic"
 

@@ -1,8 +1,8 @@
 package main
 
-// napi.go owns when to look: interrupts, the poll loop of a channel, and the
-// loop that reads control events. It does not know what is polled (rxpath.go,
-// txpath.go) or what an event leads to (nic.go).
+// napi.go owns when to look: interrupts, the poll loop of a channel, and what others
+// want done between two polls. It does not know what is polled (rxpath.go, txpath.go)
+// and does not read control events (events.go).
 // Manual: chapters Event Queues, Completion Queues (arming).
 //
 // No wake-up is lost. The order before a sleep is: poll finds nothing; each

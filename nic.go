@@ -2,6 +2,7 @@ package main
 
 // nic.go owns the NIC as a whole: what it is made of, how it comes up and goes
 // down. It does not own any single part; each has a file of its own.
+// Manual: chapters Initialization Segment, Command Reference (the order of boot).
 //
 // # Theory
 //
@@ -9,8 +10,8 @@ package main
 // the device by a doorbell, and the device writes completions into other rings.
 // Everything else is set up once by firmware commands.
 //
-//	            firmware commands                      events
-//	 nic.open ------ command.go ------> device <----- napi.go (control EQs)
+//	            firmware commands            events
+//	 openNIC ------- command.go ------> device ------> events.go (control EQs)
 //	                                      |
 //	  channel 0..n-1, one goroutine each  |
 //	 +------------------------------------v-----------------------------+
@@ -23,10 +24,14 @@ package main
 //
 // Words: HCA, the device. EQ and EQE, event queue and entry. CQ and CQE,
 // completion queue and entry. SQ and RQ, send and receive queue. WQE, work queue
-// entry; WQEBB, its block of 64 bytes; DS, its segment of 16. UAR, a page of
+// entry; WQEBB, its block of 64 bytes; DS, its segment of 16; eseg, the segment that
+// says what is done to a frame. Session (MPWQE), one WQE for many packets. Striding
+// RQ, one whose WQEs take many packets, each in strides of a fixed size. UAR, a page of
 // doorbell registers. TIR, what a packet is hashed by; RQT, the table of RQs it
-// is spread over; TIS, what a send queue sends through. mkey, the key to memory.
-// Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
+// is spread over; TIS, what a send queue sends through. mkey, the key to memory; UMR,
+// a request that changes what a key leads to; ICO, the send queue whose UMRs name pages
+// to striding RQs. Channel, one RQ and its SQs (own, forward, XDP) with their CQs, one
+// EQ and interrupt, one poll loop. UMEM, a client's frames; XSK, a socket on them.
 // IOVA, the address that the device uses for our memory.
 //
 // Life of a received packet: a rule of the user's leads it to its queue, or else

@@ -8,7 +8,7 @@ package main
 // Places are in the manual's coordinates: byte offset of a big-endian dword,
 // highest and lowest bit in it (31 is the dword's first bit on the wire).
 // The comment above a group is the manual's structure, the one behind a line its
-// field. nic_test.go compares each with the published layout and looks for
+// field. prm_test.go compares each with the published layout and looks for
 // overlaps.
 
 import (

@@ -259,7 +259,8 @@ func (q *compQueue) arm() {
 // fired notes that the event asked for has come.
 func (q *compQueue) fired() { q.armSN++ }
 
-// hwEvent is one entry of an event queue, decoded. arg and more depend on kind.
+// hwEvent is one entry of an event queue, decoded. sub is the subtype, data what depends on
+// kind.
 type hwEvent struct {
 	kind uint8
 	sub  uint8

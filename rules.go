@@ -602,8 +602,8 @@ type ruleGroup struct {
 // a location, so that the order of entries is that of locations. A group reaches up
 // to where the next begins, and its spare entries take further rules of its kind
 // without a change of groups. That of two groups the one with the lower entries is
-// looked at first is what Linux relies on too. Every group costs the device a look-up: rules of one
-// kind do best side by side.
+// looked at first is what Linux relies on too. Every group costs the device a look-up:
+// rules of one kind do best side by side.
 func groupRules(rules []rule, log uint8, byVersion bool) (out []ruleGroup) {
 	for _, r := range rules {
 		mask, _ := r.match(byVersion)

@@ -23,7 +23,7 @@ import (
 type packet struct {
 	b         []byte // first fragment, cut where the frame or the fragment ends
 	size      uint32 // of the whole frame, without FCS
-	slot      uint32 // WQE in the ring; of a striding queue the position of the frame
+	slot      uint32 // WQE in the ring; of a striding queue the frame's position; of a guest the room it may grow to (roomy)
 	at        uint32 // offset of b in the pool
 	hash      uint32
 	timestamp uint64 // in the device's format

@@ -178,7 +178,8 @@ func pass(packets []packet, frames []xdpFrame, verdicts []xdpVerdict) []packet {
 	return packets[:n]
 }
 
-// redirect hands frames[i] for each i of which to where its program wants it. pool is as with xdpSink. The channel's goroutine calls it.
+// redirect hands frames[i] for each i of which to where its program wants it. pool is
+// as with xdpSink. The channel's goroutine calls it.
 func (c *channel) redirect(pool *pagePool, frames []xdpFrame, which []uint8) {
 	for len(which) > 0 {
 		to := frames[which[0]].to

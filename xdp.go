@@ -4,7 +4,7 @@ package main
 // shown, what they may answer, how far they may move a frame's ends, and the
 // programs that are built in. It does not own the packet filter language (bpf.go),
 // what the device knows of a frame (metadata.go), or what a channel does with an
-// answer (attach.go).
+// answer (verdicts.go).
 // (Linux: XDP.)
 
 import (
