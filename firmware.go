@@ -207,7 +207,7 @@ func (fw firmware) createEQ(logSize uint8, uar uint32, vector int, mask uint64, 
 
 // createMkey makes the key under which the device reaches all of our memory by
 // bus address (physical access, 64-bit length).
-func (fw firmware) createMkey(pd uint32, relaxed bool) (uint32, error) {
+func (fw firmware) createMkey(pd uint32) (uint32, error) {
 	in := request(opCreateMkey, 0, createMkeyInMtt.off)
 	ctx := createMkeyInCtx.in(in)
 	mkcLw.set(ctx, 1)
@@ -215,7 +215,6 @@ func (fw firmware) createMkey(pd uint32, relaxed bool) (uint32, error) {
 	mkcPd.set(ctx, pd)
 	mkcLength64.set(ctx, 1)
 	mkcQpn.set(ctx, indexMask24)
-	mkcRelaxedWrite.flag(ctx, relaxed)
 	n, err := fw.create(in)
 	return n << 8, err
 }
@@ -453,14 +452,13 @@ type rssHash struct {
 
 // createTIR makes a transport interface receive object that spreads packets
 // over an indirection table; see steering.go for what hash holds.
-func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric bool) (uint32, error) {
+func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte) (uint32, error) {
 	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
 	ctx := createTIRInCtx.in(in)
 	tircDispType.set(ctx, tirIndirect)
 	tircIndirectTable.set(ctx, rqt)
 	tircTd.set(ctx, td)
 	tircHashFn.set(ctx, hashToeplitz)
-	tircSymmetric.flag(ctx, symmetric)
 	copy(tircKey.in(ctx), key)
 	sel := tircOuter.in(ctx)
 	rxHashL3.set(sel, hash.l3)

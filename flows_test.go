@@ -283,7 +283,6 @@ func TestNameTable(t *testing.T) {
 		found = found || string(e.name[:e.size]) == "often.example" && e.count >= 1200
 	}
 	require.True(t, found)
-	require.NotZero(t, table.replaced)
 	require.Zero(t, testing.AllocsPerRun(100, func() { table.add(long[:300]) }))
 }
 

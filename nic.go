@@ -513,7 +513,7 @@ func (n *nic) createDomain() (err error) {
 		}
 		n.undo.add(o.what, func() error { return n.fw.destroy(o.free, *o.n) })
 	}
-	if n.lkey, err = n.fw.createMkey(n.pd, false); err != nil {
+	if n.lkey, err = n.fw.createMkey(n.pd); err != nil {
 		return fmt.Errorf("memory key: %w", err)
 	}
 	n.undo.add("memory key", func() error { return n.fw.destroy(opDestroyMkey, n.lkey>>8) })

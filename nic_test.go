@@ -213,3 +213,10 @@ func findCommand(seen []model.CommandInfo, op, mod uint16, in []byte) []byte {
 	}
 	return nil
 }
+
+// lent is the number of pages that firmware has.
+func (p *firmwarePages) lent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.given)
+}

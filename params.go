@@ -55,8 +55,7 @@ const (
 type caps struct {
 	ethernet   bool
 	nicTables  bool
-	portOwner  bool // may change the port itself, not only its own vport
-	vf         bool
+	portOwner  bool  // may change the port itself, not only its own vport
 	logMaxCQ   uint8 // entries of a CQ
 	logMaxWQ   uint8 // entries of a work queue
 	maxEQs     int
@@ -73,7 +72,6 @@ type caps struct {
 	strideMin  bool // strides down to 2^3 a WQE
 	compress   bool
 	miniStride bool // small completions may carry the stride index
-	fullCsum   bool
 	moderation bool
 	fromCQE    bool
 	moderMode  bool // where the period starts can be changed while a CQ works
@@ -81,7 +79,6 @@ type caps struct {
 	sqTime     uint8 // timestamp format to ask for
 	rqTime     uint8
 	version    bool // driver version is welcome
-	lists      [2]int
 	steerDrops bool
 	downDrops  bool
 	outerVer   bool // rules may match the IP version
@@ -92,7 +89,6 @@ type caps struct {
 	setRoot    bool
 	tableLevel int
 	logTable   uint8
-	uarPages   int
 	flame      int // bytes of a BlueFlame register; 0 is none
 }
 
@@ -103,7 +99,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
 		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
 		portOwner:  !vf,
-		vf:         vf,
 		logMaxCQ:   uint8(capLogMaxCqSz.get(general)),
 		logMaxWQ:   uint8(capLogMaxWqSz.get(general)),
 		maxEQs:     int(capMaxNumEqs.get(general)),
@@ -118,7 +113,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		strideMin:  capExtStrideNumRange.on(general),
 		compress:   capCqeCompression.on(general),
 		miniStride: capMiniCqeRespStrideIndex.on(general),
-		fullCsum:   ethCapCqeChecksumFull.on(ether),
 		moderation: capCqModeration.on(general),
 		fromCQE:    capCqPeriodStartFromCqe.on(general),
 		moderMode:  capCqPeriodModeModify.on(general),
@@ -128,8 +122,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		version:    capDriverVersion.on(general),
 		steerDrops: capNicReceiveSteeringDiscard.on(general),
 		downDrops:  capReceiveDiscardVportDown.on(general),
-		// uar_sz is the log2 of the BAR in MiB.
-		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
 	c.decodeTables(rx)
 	if capBf.on(general) {
@@ -152,7 +144,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	default:
 		c.inlineMode = inlineNone
 	}
-	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
 	return c
 }
 
@@ -262,7 +253,7 @@ type wishes struct {
 
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
-	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 is "decide"
+	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 decides; tests ask for each
 }
 
 // params are the sizes a NIC is built with.

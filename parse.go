@@ -185,7 +185,6 @@ type hdrFlags uint8
 const (
 	flagFragFirst hdrFlags = 1 << iota // first of several fragments: ports are there
 	flagFragLater                      // later fragment: no ports, payload is raw
-	flagAtomic                         // IPv6 fragment header on a whole datagram
 	flagNoLength                       // IP length field 0: the frame's end was taken
 	flagCut                            // IP length reaches beyond the captured bytes
 	flagPorts                          // sport and dport are valid
@@ -194,7 +193,6 @@ const (
 
 // TCP flag bits, RFC 9293 section 3.1.
 const (
-	tcpFIN = 0x01
 	tcpSYN = 0x02
 	tcpRST = 0x04
 	tcpACK = 0x10
@@ -223,16 +221,15 @@ const levelOuter, levelInner, levelQuoted, levelCount = 0, 1, 2, 3
 
 // parsed is all that parseFrame found. It holds no reference to the frame.
 type parsed struct {
-	protos    protoSet
-	etherType uint16 // at byte 12 of the wire's frame; up to 1500 a length
-	tags      uint8  // VLAN tags, one removed by the NIC included
-	vlans     [maxKeyTags]uint16
-	tunnel    tunnelKind
-	tunnelID  uint32 // VNI or GRE key
-	reason    decodeReason
-	level     uint8
-	cut       bool // the capture ends before the frame did
-	hdr       [levelCount]ipHeaders
+	protos   protoSet
+	tags     uint8 // VLAN tags, one removed by the NIC included
+	vlans    [maxKeyTags]uint16
+	tunnel   tunnelKind
+	tunnelID uint32 // VNI or GRE key
+	reason   decodeReason
+	level    uint8
+	cut      bool // the capture ends before the frame did
+	hdr      [levelCount]ipHeaders
 }
 
 const (
@@ -254,9 +251,7 @@ const (
 func parseFrame(p *parsed, b []byte, wireLen int, meta *packetMeta) {
 	*p = parsed{cut: wireLen > len(b)}
 	off, typ, ok := p.ethernet(b, 0)
-	p.etherType = typ
 	if meta.stripped {
-		p.etherType = typeVLAN
 		p.protos.add(protoVLAN)
 		p.tag(meta.vlan)
 	}
@@ -662,9 +657,6 @@ func (p *parsed) fragHeader(x []byte) {
 	h := p.at()
 	word := binary.BigEndian.Uint16(x[2:])
 	h.fragID = binary.BigEndian.Uint32(x[4:])
-	if word&^6 == 0 {
-		h.flags |= flagAtomic
-	}
 	p.fragment(word>>3, word&1 != 0)
 }
 

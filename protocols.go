@@ -404,26 +404,24 @@ func httpResponse(b []byte) bool {
 	return len(b) >= 12 && string(b[:7]) == "HTTP/1." && b[8] == ' ' && b[9] >= '1' && b[9] <= '5'
 }
 
-// httpRequest reads method and Host of the request at b[0]. size is the length
+// httpRequest reads Host of the request at b[0]. size is the length
 // of the head when it is all there. The host points into b.
-func httpRequest(b []byte) (method, host []byte, size int, v verdict) {
+func httpRequest(b []byte) (host []byte, size int, v verdict) {
 	if !httpStart(b) {
-		return nil, nil, 0, notThis
+		return nil, 0, notThis
 	}
 	line := bytes.IndexByte(b[:min(len(b), maxRequestLine)], '\n')
 	if line < 0 {
 		if len(b) >= maxRequestLine {
-			return nil, nil, 0, notThis
+			return nil, 0, notThis
 		}
-		return nil, nil, 0, needMore
+		return nil, 0, needMore
 	}
 	first := bytes.TrimSuffix(b[:line], []byte("\r"))
 	if at := bytes.LastIndex(first, []byte(" HTTP/1.")); at < 0 || at+9 != len(first) {
-		return nil, nil, 0, notThis
+		return nil, 0, notThis
 	}
-	method = first[:bytes.IndexByte(first, ' ')]
-	host, size, v = httpHead(b, line+1)
-	return method, host, size, v
+	return httpHead(b, line+1)
 }
 
 // httpHead reads header lines from at on until the empty one.
@@ -478,7 +476,6 @@ func bgpMarker(b []byte) bool {
 type dnsWalk struct {
 	questions int
 	prefix    int // bytes of header and question section
-	response  bool
 	rcode     uint8
 }
 
@@ -490,7 +487,7 @@ func checkDNS(b []byte) (w dnsWalk, v verdict) {
 	if len(b) < 12 {
 		return w, needMore
 	}
-	w.response, w.rcode = b[2]&0x80 != 0, b[3]&15
+	w.rcode = b[3] & 15
 	w.questions = int(binary.BigEndian.Uint16(b[4:]))
 	records := 0
 	for at := 6; at < 12; at += 2 {

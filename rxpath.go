@@ -71,7 +71,6 @@ type rxStats struct {
 	oversize  counter // longer than the MTU allows or the buffers hold
 	starved   counter // bulks not posted for want of pages
 	doorbells counter // stores to the receive doorbell record
-	polls     counter
 	filler    counter // completions that only fill up a multi-packet WQE
 	blocks    counter // compressed sessions
 	small     counter // completions in them
@@ -85,8 +84,8 @@ type rxStats struct {
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
-	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
-	fillerStrides, stripped, ended                                                                uint64
+	packets, bytes, wqeErr, oversize, starved, doorbells, filler, blocks, small, recovered uint64
+	fillerStrides, stripped, ended                                                         uint64
 }
 
 // publish makes the tally visible to others.
@@ -98,7 +97,6 @@ func (q *recvQueue) publish() {
 	s.oversize.add(t.oversize)
 	s.starved.add(t.starved)
 	s.doorbells.add(t.doorbells)
-	s.polls.add(t.polls)
 	s.filler.add(t.filler)
 	s.blocks.add(t.blocks)
 	s.small.add(t.small)
@@ -550,7 +548,6 @@ func (q *recvQueue) discard() (lost uint64) {
 
 // account ends a poll.
 func (q *recvQueue) account(packets int, bytes uint64) {
-	q.tally.polls++
 	q.tally.packets += uint64(packets)
 	q.tally.bytes += bytes
 }

@@ -6,7 +6,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/netip"
@@ -288,9 +287,6 @@ func sortedCounts(m map[string]uint64, n int) []nameLine {
 	})
 	return list[:min(len(list), n)]
 }
-
-// json is the summary as one object on one line.
-func (s *summary) json() ([]byte, error) { return json.Marshal(s) }
 
 // text is the summary for a person. Names come from the wire and are quoted, so
 // that they cannot drive a terminal.
