@@ -217,7 +217,6 @@ var (
 	segFwSubminor     = field{0x04, 15, 0}    // fw_rev_subminor
 	segCmdqHi         = field{0x10, 31, 0}    // cmdq_phy_addr_63_32
 	segCmdqLo         = field{0x14, 31, 12}   // cmdq_phy_addr_31_12
-	segNicInterface   = field{0x14, 9, 8}     // nic_interface
 	segLogCmdqSize    = field{0x14, 7, 4}     // log_cmdq_size
 	segLogCmdqStride  = field{0x14, 3, 0}     // log_cmdq_stride
 	segDoorbell       = field{0x18, 31, 0}    // command_doorbell_vector

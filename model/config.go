@@ -32,7 +32,6 @@ const (
 
 	vendorID    = 0x15b3
 	subsystemID = 0x0020
-	pcieGen3    = 3
 )
 
 // cfgWritable lists the bits that a host may change, by 16-bit register.
