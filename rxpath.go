@@ -28,7 +28,6 @@ type packet struct {
 	hash      uint32
 	timestamp uint64 // in the device's format
 	info      uint32 // bytes of the completion, see its methods
-	tag       uint32 // flow tag of the rule that let it in
 	checksum  uint16 // ones' complement sum over the IP packet; 0 is not known
 	hashType  uint8
 	frags     uint8
@@ -751,7 +750,7 @@ func (q *recvQueue) refused(e *cqe, w uint64) {
 func describe(p *packet, e *cqe) {
 	p.size = be32word(e.byteCount) & (1<<strideShift - 1)
 	p.hash, p.hashType, p.checksum = be32word(e.hash), e.hashType, be16word(e.checksum)
-	p.timestamp, p.info, p.tag = be64word(e.timestamp), e.info, tailTag(e.tail)
+	p.timestamp, p.info = be64word(e.timestamp), e.info
 }
 
 // viewWhole points p at the frame in WQE slot, which is not longer than its
