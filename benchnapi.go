@@ -48,13 +48,13 @@ func newCommandBench(wire string) (*commandBench, error) {
 	r.dev.m.SetScript(&model.Script{Answer: func(uint16, []byte) { b.answered.Store(int64(time.Since(b.begun))) }})
 	stop, done := make(chan struct{}), sync.WaitGroup{}
 	done.Go(func() {
-		for kind := (courtesy{}); ; {
+		for courtesy := new(courtesy); ; {
 			select {
 			case <-stop:
 				return
 			default:
 				r.dev.m.Step()
-				kind.giveWay()
+				courtesy.giveWay()
 			}
 		}
 	})

@@ -43,7 +43,6 @@ const (
 	// ringSkip sends the reader to the ring's start.
 	ringHeader = 24
 	ringSkip   = ^uint32(0)
-	tagBytes   = 4
 )
 
 // captureConfig says where to and how.
@@ -200,8 +199,8 @@ func (q *captureQueue) put(b []byte, wireLen int, meta packetMeta) {
 	tagged := meta.stripped && len(b) >= 12
 	total := len(b)
 	if tagged {
-		total += tagBytes
-		wireLen += tagBytes
+		total += vlanTag
+		wireLen += vlanTag
 	}
 	keep := min(total, q.snaplen)
 	need := uint64(ringHeader+keep+7) &^ 7
@@ -219,8 +218,8 @@ func (q *captureQueue) put(b []byte, wireLen int, meta packetMeta) {
 	binary.LittleEndian.PutUint64(rec[8:], uint64(meta.ts))
 	data := rec[ringHeader : ringHeader+keep]
 	if tagged {
-		var tag [tagBytes]byte
-		binary.BigEndian.PutUint16(tag[0:], typeVLAN)
+		var tag [vlanTag]byte
+		binary.BigEndian.PutUint16(tag[0:], ethVLAN)
 		binary.BigEndian.PutUint16(tag[2:], meta.vlan)
 		n := copy(data, b[:12])
 		n += copy(data[n:], tag[:])

@@ -332,8 +332,7 @@ type sqConfig struct {
 }
 
 func (fw firmware) createSQ(c sqConfig) (uint32, error) {
-	const ctxAt = 32 // of the context in the command
-	in := request(opCreateSQ, 0, ctxAt+sqcWq.off+wqPas.off+8*len(c.wq.pages))
+	in := request(opCreateSQ, 0, createSQInCtx.off+sqcWq.off+wqPas.off+8*len(c.wq.pages))
 	ctx := in[createSQInCtx.off:]
 	sqcFlush.set(ctx, 1)
 	sqcMpw.flag(ctx, c.mpw)

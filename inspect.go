@@ -204,7 +204,7 @@ func (w *inspector) layer3(b []byte, wireLen int, ts int64) {
 
 func (w *inspector) application(b []byte, h *ipHeaders, f *flow, dir int) {
 	p := &w.p
-	if q := &p.hdr[levelQuoted]; q.flags&flagPayload != 0 && q.proto == 17 && q.end-q.payload >= 12 {
+	if q := &p.hdr[levelQuoted]; q.flags&flagPayload != 0 && q.proto == ipUDP && q.end-q.payload >= 12 {
 		if id := udpTable.lookup(q.sport, q.dport); id != protoNone {
 			p.protos.add(id)
 		}
@@ -215,15 +215,15 @@ func (w *inspector) application(b []byte, h *ipHeaders, f *flow, dir int) {
 	data := b[h.payload:h.end:h.end]
 	whole := h.flags&(flagFragFirst|flagCut) == 0
 	switch h.proto {
-	case 6:
+	case ipTCP:
 		w.tcp(f, dir, h, data)
-	case 17:
+	case ipUDP:
 		if len(data) != 0 {
 			w.udp(f, h, data, whole)
 		}
-	case 58:
+	case ipICMPv6:
 		w.neighbour(h.icmpType, b[h.l4off:h.end:h.end], whole)
-	case 132:
+	case ipSCTP:
 		w.sctp(f, data)
 	}
 }
@@ -273,7 +273,7 @@ func (w *inspector) recovered(kind layerKind, ok *bool) {
 
 // checked counts a failed check and says whether to go on. A message that the
 // capture or fragmentation cut is truncated, not malformed.
-func (w *inspector) checked(kind layerKind, v verdict, whole bool) bool {
+func (w *inspector) checked(kind layerKind, v readState, whole bool) bool {
 	switch {
 	case v == complete:
 		return true
@@ -549,7 +549,7 @@ func (w *inspector) again(f *flow, dir int, slot *streamSlot, ready int) {
 
 // recognise reads what begins at b[0]. used is what was finished of it before
 // the part that needs more; last says that no more will come.
-func (w *inspector) recognise(f *flow, b []byte, last bool) (used int, v verdict) {
+func (w *inspector) recognise(f *flow, b []byte, last bool) (used int, v readState) {
 	if f.app != protoNone && f.app != protoTLS && f.app != protoHTTP {
 		return 0, notThis
 	}
@@ -590,7 +590,7 @@ func (w *inspector) hello(f *flow, name []byte) {
 }
 
 // http reads requests one behind the other, or notes a response.
-func (w *inspector) http(f *flow, b []byte, last bool) (used int, v verdict) {
+func (w *inspector) http(f *flow, b []byte, last bool) (used int, v readState) {
 	if httpResponse(b) {
 		w.p.protos.add(protoHTTP)
 		w.events[eventHTTPResponse]++

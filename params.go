@@ -40,15 +40,37 @@ const (
 	channelEQLog = 7
 )
 
-// EtherTypes that the driver itself looks at.
+// EtherTypes.
 const (
 	ethIPv4 = 0x0800
 	ethARP  = 0x0806
 	ethVLAN = 0x8100
 	ethIPv6 = 0x86dd
-	ethQinQ = 0x88a8
+	ethQinQ = 0x88a8 // outer tag, IEEE 802.1ad
 
 	ipv6Header = 40
+)
+
+// IP protocols and IPv6 next headers. IANA's numbers.
+const (
+	ipHopOpts  = 0
+	ipICMP     = 1
+	ipIPv4     = 4
+	ipTCP      = 6
+	ipUDP      = 17
+	ipDCCP     = 33
+	ipIPv6     = 41
+	ipRouting  = 43
+	ipFragment = 44
+	ipGRE      = 47
+	ipESP      = 50
+	ipAH       = 51
+	ipICMPv6   = 58
+	ipNoNext   = 59
+	ipDstOpts  = 60
+	ipSCTP     = 132
+	ipUDPLite  = 136
+	ipMPLS     = 137
 )
 
 // caps is what the driver wants to know of the device's capabilities.

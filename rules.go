@@ -33,9 +33,6 @@ const (
 	maxRules = 1024 // locations, as many as Linux has
 	anyLoc   = -1
 	ruleDrop = -1 // action
-
-	ipESP = 50
-	ipAH  = 51
 )
 
 // rule is one rule. What it looks at stands in the order of its flow type's words.

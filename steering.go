@@ -40,9 +40,6 @@ import (
 const (
 	hashAddrs = hashSrcIP | hashDstIP
 	hashPorts = hashAddrs | hashSrcPort | hashDstPort
-
-	ipTCP = 6
-	ipUDP = 17
 )
 
 // rssClass is one kind of traffic: what it matches in the spread table, and

@@ -255,7 +255,7 @@ func (f *flow) application() protocolID {
 	switch {
 	case f.app != protoNone:
 		return f.app
-	case f.key.proto == 6:
+	case f.key.proto == ipTCP:
 		return tcpTable.lookup(f.key.portA, f.key.portB)
 	}
 	return protoNone

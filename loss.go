@@ -1,6 +1,6 @@
 package main
 
-// verdict.go owns the sentence about lost packets: which counters say that who lost
+// loss.go owns the sentence about lost packets: which counters say that who lost
 // them, and what to do about it. A pure function of counters; it does not own these
 // (stats.go).
 
