@@ -97,13 +97,17 @@ func (n *nic) stop() {
 		<-c.done
 	}
 	for _, c := range n.channels { // what others sent to one that had stopped already
-		if c.visited() {
-			c.lastTurns(func() bool { return c.turn(c) })
-		}
+		c.do(func() {
+			if c.visited() {
+				c.lastTurns(func() bool { return c.turn(c) })
+			}
+		})
 	}
 	for _, c := range n.channels {
-		c.abandon()
-		c.publish()
+		c.do(func() {
+			c.abandon()
+			c.publish()
+		})
 	}
 }
 

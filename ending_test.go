@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -52,6 +53,31 @@ func endingSums(c *channel) (received, sent, stopped, woken, dropped uint64) {
 		q = c.xsk.tx
 	}
 	return t.rxPackets, t.txPackets, q.stats.stopped.get(), q.stats.wake.get(), t.txDropped
+}
+
+// Who works on a channel's queues when it has stopped, as the end of a client does, has
+// them alone: the last look waits.
+func TestStopWaitsForCallers(t *testing.T) {
+	r, c := newEndingRig(t, datapathPlain)
+	c.setHandler(dropWork{})
+	entered, leave, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go c.do(func() {
+		close(entered)
+		<-leave
+	})
+	<-entered
+	go func() {
+		r.nic.stop()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+		t.Error("stop did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(leave)
+	<-stopped
+	require.EqualValues(t, endingFrames, c.rx.stats.ended.get())
 }
 
 // A turn that finds nothing while the send ring is full is not the last: the device

@@ -473,7 +473,7 @@ func (q *recvQueue) poll(budget int) (packets []packet, done int) {
 		}
 		q.tally.stripped += tagOf(e) & q.strip
 		p := &q.batch[n]
-		describe(p, e)
+		describe(p, e, size)
 		if q.ring != nil {
 			q.viewStrides(p, slot)
 		} else {
@@ -497,16 +497,23 @@ func (q *recvQueue) viewPlain(out []packet) (n int, bytes uint64) {
 	if q.strip != 0 {
 		q.tally.stripped += tagsOf(run)
 	}
-	starts, all := q.starts[slot:], q.pool.mem.b
+	q.view(out, run, slot)
+	return n, bytes
+}
+
+// view describes the frames of a run that dropPlain has taken, which begins at slot.
+// The device may have written the completions again since they were looked at, so
+// sizes are held to the limit once more.
+func (q *recvQueue) view(out []packet, run []cqe, slot uint32) {
+	starts, all, limit := q.starts[slot:], q.pool.mem.b, q.limit
 	out, starts = out[:len(run)], starts[:len(run)]
 	for i := range run {
 		p, at := &out[i], starts[i]
-		describe(p, &run[i])
+		describe(p, &run[i], min(be32word(run[i].byteCount), limit))
 		b := all[at:]
 		p.b = b[:p.size:p.size]
 		p.slot, p.at, p.frags = slot+uint32(i), at, 1
 	}
-	return n, bytes
 }
 
 // drop takes up to budget completions and counts their frames: what poll does for
@@ -535,13 +542,16 @@ func (q *recvQueue) drop(budget int) (done int) {
 }
 
 // discard takes all that has come and returns how many packets that were, which
-// whoever calls it counts as lost.
+// whoever calls it counts as lost. What lies behind an error counts as its loss.
 func (q *recvQueue) discard() (lost uint64) {
 	packets, bytes := q.tally.packets, q.tally.bytes
 	for q.drop(napiBudget) > 0 {
 	}
 	lost = q.tally.packets - packets
 	q.tally.packets, q.tally.bytes = packets, bytes
+	if q.failed {
+		q.lose()
+	}
 	return lost
 }
 
@@ -746,9 +756,9 @@ func (q *recvQueue) refused(e *cqe, w uint64) {
 	q.fail(cause)
 }
 
-// describe takes over what the completion says about a frame.
-func describe(p *packet, e *cqe) {
-	p.size = be32word(e.byteCount) & (1<<strideShift - 1)
+// describe takes over what the completion says about a frame, whose size was checked.
+func describe(p *packet, e *cqe, size uint32) {
+	p.size = size
 	p.hash, p.hashType, p.checksum = be32word(e.hash), e.hashType, be16word(e.checksum)
 	p.timestamp, p.info = be64word(e.timestamp), e.info
 }

@@ -543,6 +543,27 @@ func TestLossAtTheRingIsCounted(t *testing.T) {
 	}
 }
 
+// A device that makes a completion's length larger after it was looked at shows
+// nobody another frame's bytes.
+func TestCompletionsWrittenAgain(t *testing.T) {
+	d, _, c := rxRig(t, newNumberedWire(5, 8, 60, 1500), wishes{rxRing: 64})
+	q := c.rx
+	settleDevice(d)
+	slot, ci := q.head&q.mask, q.cq.ci
+	n, _ := q.dropPlain(8)
+	require.Equal(t, 8, n)
+	run, _ := q.cq.run(ci, n)
+	for i := range run {
+		run[i].byteCount = swap32(0xffffffff)
+	}
+	out := make([]packet, n)
+	q.view(out, run, slot)
+	for _, p := range out {
+		require.Equal(t, q.limit, p.size)
+		require.Len(t, p.b, int(q.limit))
+	}
+}
+
 // A 32-bit counter of the device that wraps stays monotonic.
 func TestWrappingCounter(t *testing.T) {
 	var w wrapping

@@ -5,7 +5,6 @@ package main
 // channel waits for none.
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -49,13 +48,27 @@ func (k recoverKind) rig(t *testing.T, packets int) (*shutWire, *emulatedDevice,
 	return wire, d, n, c
 }
 
+// queueEnds are the ways in which a failed queue comes to its end.
+var queueEnds = []struct {
+	name string
+	run  func(*channel, *recvQueue) // nil is a reset
+}{
+	{"reset", nil},
+	{"leave", func(c *channel, q *recvQueue) { c.next = q; c.leave(q) }},
+	{"leave when -count is reached", func(c *channel, q *recvQueue) {
+		c.quota, c.next = &quota{}, q
+		c.leave(q)
+	}},
+	{"end of the run", func(c *channel, q *recvQueue) { c.abandon() }},
+}
+
 // What a queue had completed when it is reset or left is counted, frame by frame,
 // ordinary and compressed, and what only fills up is not.
 func TestWhatAResetLosesIsCounted(t *testing.T) {
 	const packets = 1500
 	for _, k := range recoverKinds {
-		for _, leave := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/leave=%v", k.name, leave), func(t *testing.T) {
+		for _, end := range queueEnds {
+			t.Run(k.name+"/"+end.name, func(t *testing.T) {
 				wire, d, n, c := k.rig(t, packets)
 				q, got := c.rx, 0
 				for round := 0; !wire.Done() || q.visible(); round++ {
@@ -64,17 +77,16 @@ func TestWhatAResetLosesIsCounted(t *testing.T) {
 					p, _ := q.poll(5)
 					got += len(p)
 					q.finish()
-					if round%37 == 36 && !leave {
+					if round%37 == 36 && end.run == nil {
 						q.failed, q.since = true, time.Time{}
 						d.resume()
 						n.recoverRX(c)
 						d.pause()
 						require.False(t, q.failed)
 					}
-					if leave && wire.Done() {
+					if end.run != nil && wire.Done() {
 						q.failed = true // nothing resets it any more
-						c.next = q
-						c.leave(q)
+						end.run(c, q)
 					}
 				}
 				require.Equal(t, packets, got+requireCounted(t, q))

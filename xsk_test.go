@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -361,25 +362,36 @@ func (r *xskRig) requireCanaries(canary byte) {
 
 // D9, D12: what cannot be is refused before anything is touched, with what can.
 func TestXSKRefusesTooLargeMTU(t *testing.T) {
-	r := newXSKRig(t, xskConfig{w: wishes{mtu: 9000}, umem: umemConfig{frame: 4096, frames: 64}, multi: true, ring: 64})
-	r.dev.resume()
-	other, err := newSharedMemory("umem", 64*2048)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, other.close()) }()
-	for _, c := range []struct {
-		headroom int
-		multi    bool
-		says     string
-	}{{0, false, "it can be up to 1774 (-mtu), or frames of 4096 bytes (-xsk-frame), or multi-buffer"}, {100, false, "up to 1674"}, {0, true, "up to 7150"}} {
-		u, err := newUMEM(r.nic.mem, other.b, umemConfig{frame: 2048, frames: 64, headroom: c.headroom})
+	for _, mtu := range []int{9000, 1500} {
+		r := newXSKRig(t, xskConfig{w: wishes{mtu: mtu}, umem: umemConfig{frame: 4096, frames: 64}, multi: mtu > 1500, ring: 64})
+		r.dev.resume()
+		other, err := newSharedMemory("umem", 64*2048)
 		require.NoError(t, err)
-		err = r.c.checkXSK(u, c.multi)
-		require.ErrorContains(t, err, c.says)
-		require.ErrorAs(t, err, new(wishError))
-		require.NoError(t, u.close(r.nic.mem))
+		for _, c := range []struct {
+			mtu, headroom int
+			multi         bool
+			says          string // at its end
+		}{
+			{9000, 0, false, "it can be up to 1774 (-mtu), or frames of 4096 bytes (-xsk-frame), or multi-buffer takes several frames a packet (-xsk-multi-buffer)"},
+			{9000, 100, false, "up to 1674 (-mtu), more with less headroom (-xsk-headroom), or frames of 4096 bytes (-xsk-frame), or multi-buffer takes several frames a packet (-xsk-multi-buffer)"},
+			{9000, 0, true, "up to 7150 (-mtu)"},
+			{1500, 500, false, "up to 1274 (-mtu), more with less headroom (-xsk-headroom), or frames of 4096 bytes (-xsk-frame)"},
+			{1500, 500, true, "up to 1274 (-mtu)"},
+		} {
+			if c.mtu != mtu {
+				continue
+			}
+			u, err := newUMEM(r.nic.mem, other.b, umemConfig{frame: 2048, frames: 64, headroom: c.headroom})
+			require.NoError(t, err)
+			err = r.c.checkXSK(u, c.multi)
+			require.ErrorAs(t, err, new(wishError))
+			require.True(t, strings.HasSuffix(err.Error(), c.says), err.Error())
+			require.NoError(t, u.close(r.nic.mem))
+		}
+		require.ErrorContains(t, r.c.attachXSK(r.sock), "has a socket already")
+		require.NoError(t, other.close())
+		r.dev.pause()
 	}
-	require.ErrorContains(t, r.c.attachXSK(r.sock), "has a socket already")
-	r.dev.pause()
 }
 
 // Whatever stands in a client's rings, the driver goes on, sends and receives

@@ -38,9 +38,6 @@ func runAttach(ctx context.Context, o options, log *slog.Logger, out io.Writer) 
 		}
 	}
 	w := &attachRun{c: c, o: o, log: log, out: out, begun: time.Now(), rate: newRateMeter(), usr1: make(chan os.Signal, 1)}
-	if w.before, err = c.ask(xskCounts); err != nil {
-		return fmt.Errorf("-attach: %w", err)
-	}
 	signal.Notify(w.usr1, syscall.SIGUSR1)
 	defer signal.Stop(w.usr1)
 	go c.listen()
@@ -66,13 +63,13 @@ func (w *attachRun) report() error {
 // title names the socket for people.
 func (w *attachRun) title() string { return fmt.Sprintf("queue %d of %s", w.o.attachQueue, w.o.attach) }
 
-// counters are the socket's by AF_XDP's names since we attached: the queue's own go on
-// from one client to the next. There are none when the appliance has gone.
+// counters are the socket's by AF_XDP's names. There are none when the appliance has
+// gone.
 func (w *attachRun) counters() (all []stat) {
 	now := w.c.counts()
 	for i, name := range xskCountNames {
-		if at := 8 * i; at+8 <= min(len(now), len(w.before)) {
-			all = append(all, stat{name, le.Uint64(now[at:]) - le.Uint64(w.before[at:])})
+		if at := 8 * i; at+8 <= len(now) {
+			all = append(all, stat{name, le.Uint64(now[at:])})
 		}
 	}
 	return all
@@ -89,16 +86,15 @@ func (o *xskOptions) requestFlags() uint32 {
 
 // attachRun is how far a client's run has come.
 type attachRun struct {
-	c      *xskClient
-	o      options
-	log    *slog.Logger
-	out    io.Writer
-	before []byte // counters when we attached
-	begun  time.Time
-	rate   rateMeter
-	usr1   chan os.Signal
-	turns  int
-	gone   error
+	c     *xskClient
+	o     options
+	log   *slog.Logger
+	out   io.Writer
+	begun time.Time
+	rate  rateMeter
+	usr1  chan os.Signal
+	turns int
+	gone  error
 }
 
 // lookEvery is how many turns pass between two looks at the clock.

@@ -42,12 +42,18 @@ func (c *channel) checkXSK(u *umem, multi bool) error {
 	if c.xsk.recv.piecesFor(u, multi) != 0 {
 		return nil
 	}
-	most, hint := u.largestMTU(1), ", or multi-buffer takes several frames a packet (-xsk-multi-buffer)"
-	if u.frame < maxUMEMFrame {
-		hint = fmt.Sprintf(", or frames of %d bytes (-xsk-frame)%s", maxUMEMFrame, hint)
+	most, hint := u.largestMTU(1), ""
+	if u.headroom > 0 {
+		hint += ", more with less headroom (-xsk-headroom)"
 	}
-	if multi {
+	if u.frame < maxUMEMFrame {
+		hint += fmt.Sprintf(", or frames of %d bytes (-xsk-frame)", maxUMEMFrame)
+	}
+	switch {
+	case multi:
 		most, hint = u.largestMTU(int(c.xsk.recv.perWQE)), ""
+	case c.xsk.recv.perWQE > 1:
+		hint += ", or multi-buffer takes several frames a packet (-xsk-multi-buffer)"
 	}
 	return wishf("MTU %d is too large for a UMEM of frames of %d bytes with a headroom of %d: it can be up to %d (-mtu)%s",
 		c.xsk.mtu, u.frame, u.headroom, most, hint)

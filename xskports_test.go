@@ -15,6 +15,27 @@ import (
 	"mlx5d/model"
 )
 
+// D5: a completion ring that is smaller than what is sent holds sends up until there
+// is room in it, and the flag asks for the wake-up that tells of that. Nothing else
+// wakes the driver here.
+func TestXSKSmallCompletionRing(t *testing.T) {
+	onlyWakeUps(t)
+	r := newServeRig(t, 1, nil, new(atomic.Int64))
+	q := askFor(0)
+	q.entries[ringCompletion] = 64
+	c, err := dialXSK(r.path, q)
+	require.NoError(t, err)
+	require.Equal(t, 512, c.app.put(512, 60))
+	c.nudge()
+	for back := uint32(0); back < 512; {
+		require.True(t, c.sleep(time.Minute), "%d of 512 frames came back", back)
+		c.app.reclaim()
+		c.nudge()
+		back = 512 - c.app.out
+	}
+	require.NoError(t, c.close())
+}
+
 // D11: two ports, a socket on each, with UMEMs of different sizes. One client takes
 // its packets and one does not: what the second loses is counted for its socket and
 // its port alone, and asked for by its client.
@@ -82,7 +103,11 @@ func TestXSKTwoPorts(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return full(nics[1]) > 0 }, 10*time.Second, time.Millisecond)
 	require.Zero(t, full(nics[0]))
-	require.NoError(t, taker.close())
 	require.NoError(t, idler.close())
+	next, err := dialXSK(path, xskRequest{port: 1, queue: 1, umem: umemConfig{frame: 4096, frames: 64}, entries: [xskRings]int{64, 64, 64, 64}})
+	require.NoError(t, err)
+	require.Zero(t, lost(next), "what the queue's last socket lost is not this one's")
+	require.NoError(t, next.close())
+	require.NoError(t, taker.close())
 	require.Eventually(t, func() bool { return nics[0].mem.guestMemory()+nics[1].mem.guestMemory() == 0 }, 10*time.Second, time.Millisecond)
 }

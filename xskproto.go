@@ -199,7 +199,7 @@ func xskRefusal(kind int, why string) []byte {
 // xskCountNames are what an xskCounts answer holds, 8 bytes each, in this order.
 var xskCountNames = []string{"rx_dropped", "rx_invalid_descs", "tx_invalid_descs", "rx_ring_full", "rx_fill_ring_empty_descs", "tx_ring_empty_descs"}
 
-// countsOf are the statistics of a socket by those names.
+// countsOf are the statistics of a queue's sockets by those names.
 func (s *xskStats) countsOf() []uint64 {
 	return []uint64{s.oversize.get() + s.wqeErr.get(), s.badFill.get(), s.badDescs.get(), s.ringFull.get(), s.allocErr.get(), s.txEmpty.get()}
 }

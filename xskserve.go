@@ -210,6 +210,7 @@ type xskLease struct {
 	held   bool     // the queue is reserved and has no socket yet
 	sock   *xskSocket
 	grant  xskGrant
+	before []uint64 // the queue's counters, which go on from one socket to the next
 	kick   *os.File
 	undo   undo
 	stop   context.CancelFunc
@@ -241,8 +242,8 @@ func (l *xskLease) talk() error {
 		case kind == xskCounts:
 			b := make([]byte, xskHeader, xskHeader+8*len(xskCountNames))
 			putHeader(b, xskCounts|xskAnswer, xskHeader)
-			for _, n := range l.c.xsk.stats.countsOf() {
-				b = le.AppendUint64(b, n)
+			for i, n := range l.c.xsk.stats.countsOf() {
+				b = le.AppendUint64(b, n-l.before[i])
 			}
 			le.PutUint32(b[8:], uint32(len(b)))
 			err = writeMessage(l.conn, b)
@@ -320,6 +321,7 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
 	l.sock = newSocket(u, rings.b, places)
 	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
+	l.before = c.xsk.stats.countsOf()
 	if err := c.bindXSK(l.sock); err != nil {
 		return nil, err
 	}

@@ -253,14 +253,19 @@ func TestXSKServeRubbish(t *testing.T) {
 	require.NoError(t, c.close())
 }
 
+// onlyWakeUps has the driver's loops look at nothing by themselves for the test.
+func onlyWakeUps(t testing.TB) {
+	was := idleWait
+	idleWait = time.Hour
+	t.Cleanup(func() { idleWait = was })
+}
+
 // D5: one packet in flight, around the loop a hundred thousand times, with both
 // sides asleep whenever they like. Nothing stalls.
 func TestXSKPingPong(t *testing.T) {
 	const mostOwn = 3
 	rounds := envNumber(t, "MLX5D_XSK_ROUNDS", 100_000)
-	was := idleWait
-	idleWait = time.Hour // the driver's loop looks at nothing by itself
-	t.Cleanup(func() { idleWait = was })
+	onlyWakeUps(t)
 	wire, err := model.ParseWire("loop")
 	require.NoError(t, err)
 	r := newServeRig(t, 1, wire, new(atomic.Int64))

@@ -81,7 +81,7 @@ func (q *xskQueue) show(most int, queue uint16) (n, took int) {
 		number := r.frames[slot] // its only one: see refusesProgram
 		r.frames[slot] = noHold
 		p := &j.packets[n]
-		describe(p, e)
+		describe(p, e, size)
 		at := uint64(number) << u.log
 		mem := u.mem.b[at:][:u.frame:u.frame]
 		p.b, p.frags = mem[u.start():][:size:size], 1

@@ -201,16 +201,22 @@ static void took(struct ring *r, uint32_t n)
 	atomic_store(r->consumer, r->at);
 }
 
-static void gave(struct ring *r, uint32_t n)
+/* Wakes the driver where it sleeps on this ring. */
+static void nudge(struct ring *r)
 {
 	const uint64_t one = 1;
 
+	if (atomic_load(r->flags) & 1 && write(fds[FD_KICK], &one, sizeof one) < 0 && errno != EAGAIN)
+		die_errno("kick");
+}
+
+static void gave(struct ring *r, uint32_t n)
+{
 	if (n == 0)
 		return;
 	r->at += n;
 	atomic_store(r->producer, r->at);
-	if (atomic_load(r->flags) & 1 && write(fds[FD_KICK], &one, sizeof one) < 0 && errno != EAGAIN)
-		die_errno("kick");
+	nudge(r);
 }
 
 static void give_frame(uint32_t ahead, uint64_t addr)
@@ -230,6 +236,8 @@ static uint32_t refill(void)
 		give_frame(i, ((uint64_t *)r->entries)[(r->at + i) & r->mask]);
 	took(r, n);
 	gave(&rings[FILL], n);
+	if (n != 0)
+		nudge(&rings[TX]); /* packets may wait for room in the completion ring */
 	return n;
 }
 
