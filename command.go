@@ -23,9 +23,13 @@ const (
 	maxMessage = 1 << 20
 )
 
-// commandTimeout is how long firmware may take. Linux waits as long. It is not a
-// constant so that tests need not.
-var commandTimeout = 60 * time.Second
+// commandTimeout is how long firmware may take for a command, as long as Linux waits;
+// firmwareWait how long it may initialize. They are not constants so that tests need
+// not wait as long.
+var (
+	commandTimeout = 60 * time.Second
+	firmwareWait   = 120 * time.Second
+)
 
 var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power")
 

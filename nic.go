@@ -73,21 +73,17 @@ import (
 	"time"
 )
 
-// firmwareWait is how long firmware may initialize before we give up.
-const firmwareWait = 120 * time.Second
-
 // openOptions are for opening a NIC.
 type openOptions struct {
-	wishes       wishes
-	cpus         int
-	firmwareWait time.Duration
-	progress     func(string) // told about once a second while waiting
-	mem          *arena       // shared with other NICs; nil is one of our own
-	index        int          // among NICs that share memory
-	flags        func(caps) (privFlags, error)
-	rules        []rule                    // about received packets, in order (placeRules)
-	accepts      func(caps, *params) error // whether sizes suit who asks; nil takes all
-	hold         bool                      // no traffic yet: queues get their buffers later, then bringUp is called
+	wishes   wishes
+	cpus     int
+	progress func(string) // told about once a second while waiting
+	mem      *arena       // shared with other NICs; nil is one of our own
+	index    int          // among NICs that share memory
+	flags    func(caps) (privFlags, error)
+	rules    []rule                    // about received packets, in order (placeRules)
+	accepts  func(caps, *params) error // whether sizes suit who asks; nil takes all
+	hold     bool                      // no traffic yet: queues get their buffers later, then bringUp is called
 }
 
 // nic is an open NIC.
@@ -272,17 +268,13 @@ func (n *nic) startDMA() error {
 }
 
 func (n *nic) startFirmware(ctx context.Context, o openOptions) error {
-	wait := o.firmwareWait
-	if wait == 0 {
-		wait = firmwareWait
-	}
 	var tell func(time.Duration)
 	if o.progress != nil {
 		tell = func(d time.Duration) {
-			o.progress(fmt.Sprintf("%s: firmware is initializing (%v of at most %v)", n.dev.name(), d.Round(time.Second), wait))
+			o.progress(fmt.Sprintf("%s: firmware is initializing (%v of at most %v)", n.dev.name(), d.Round(time.Second), firmwareWait))
 		}
 	}
-	c, err := newCommander(ctx, n.dev.bar0(), n.mem, wait, tell)
+	c, err := newCommander(ctx, n.dev.bar0(), n.mem, firmwareWait, tell)
 	if err != nil {
 		return err
 	}
