@@ -110,8 +110,7 @@ const maxProtocols = 128
 // protoSet is a set of protocols; it counts each once per frame.
 type protoSet [2]uint64
 
-func (s *protoSet) add(id protocolID)      { s[id>>6&1] |= 1 << (id & 63) }
-func (s *protoSet) has(id protocolID) bool { return s[id>>6&1]>>(id&63)&1 != 0 }
+func (s *protoSet) add(id protocolID) { s[id>>6&1] |= 1 << (id & 63) }
 
 // addTo adds one to the counter of each protocol in the set.
 func (s *protoSet) addTo(counts *[maxProtocols]uint64) {

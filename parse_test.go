@@ -386,3 +386,5 @@ func BenchmarkParse(b *testing.B) {
 		parseFrame(p, frame, len(frame), &meta)
 	}
 }
+
+func (s *protoSet) has(id protocolID) bool { return s[id>>6&1]>>(id&63)&1 != 0 }
