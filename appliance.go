@@ -1,8 +1,9 @@
 package main
 
 // appliance.go owns one run: it opens a device and a NIC, gives every channel
-// its work, waits for the end and adds up the result. It does not own flags and
-// printing to the terminal (main.go) nor any of the parts it connects.
+// its work, waits for the end and adds up the result. It does not own flags
+// (options.go), what is printed how (report.go, main.go), nor any of the parts it
+// connects.
 
 import (
 	"context"
@@ -711,11 +712,6 @@ func (a *appliance) allowed(n int) int {
 	return int(max(after+int64(n), 0))
 }
 
-// turn answers whoever asks for a summary of the running inspection.
-func (w *inspectWork) turn(*channel) int {
-	w.inspector.serve()
-	return 0
-}
-
-func (w *inspectWork) idle(*channel) {}
-func (w *inspectWork) end()          {}
+func (w *inspectWork) turn(*channel) int { return 0 }
+func (w *inspectWork) idle(*channel)     {}
+func (w *inspectWork) end()              {}

@@ -2,16 +2,17 @@ package main
 
 // benchnapi.go owns the benchmarks of what is apart from what: firmware commands
 // from received packets, and a wanted flow from a flood of control frames. How
-// figures are made and printed is bench.go's.
+// figures are made is benchkit.go's, how they are printed bench.go's.
 //
 // Command latency is what the caller of a command sees. Both sides have the device
 // run without naps in a goroutine of its own. That goroutine executes commands and
-// moves packets in turns of at most 256 frames, which silicon does side by side,
-// so that under load a command waits for the turn it came into. The figures named
-// host leave that out: they count from the device's answer to the caller's return,
-// which is the part that the host's event handling is answerable for. A device has
-// processors of its own; this one's thread offers its CPU whenever it raises the
-// control interrupt, with the receive side busy or idle.
+// moves packets in turns, which silicon does side by side. A turn is at most 256
+// frames, and ends within 16 while a command is under way (model.Config.Hurry), so
+// that under load a command waits for these at most. The figures named host leave
+// that out: they count from the device's answer to the caller's return, which is the
+// part that the host's event handling is answerable for. A device has processors of
+// its own; this one's thread offers its CPU whenever it raises the control interrupt,
+// with the receive side busy or idle.
 //
 // The rate of the wanted flow counts the time that the loop of its queue takes, in
 // turns measured one after another on one CPU. Each group has a loop of its own;
@@ -47,13 +48,13 @@ func newCommandBench(wire string) (*commandBench, error) {
 	r.dev.m.SetScript(&model.Script{Answer: func(uint16, []byte) { b.answered.Store(int64(time.Since(b.begun))) }})
 	stop, done := make(chan struct{}), sync.WaitGroup{}
 	done.Go(func() {
-		for kind := (courtesy{}); ; {
+		for courtesy := new(courtesy); ; {
 			select {
 			case <-stop:
 				return
 			default:
 				r.dev.m.Step()
-				kind.giveWay()
+				courtesy.giveWay()
 			}
 		}
 	})

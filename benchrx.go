@@ -1,8 +1,8 @@
 package main
 
 // benchrx.go owns the benchmarks of receiving: what is timed, what the page pool
-// keeps in use, and what a ring's buffers take. How figures are made and printed
-// is bench.go's.
+// keeps in use, and what a ring's buffers take. How figures are made is benchkit.go's,
+// how they are printed bench.go's.
 //
 // What is timed is the channel's own turn: completions, handler, refill, send
 // completions. The device fills the ring between sections, outside the clock, so

@@ -19,8 +19,8 @@ type txBench struct {
 	frames []txFrame
 }
 
-// txVariants are the ways to send that are compared: packets a session can hold
-// and bytes of the frames that stand in it.
+// txVariants are the ways to send that are compared: with sessions or without, and
+// bytes of the frames that stand in them.
 var txVariants = map[string]struct {
 	mpw    bool
 	inline int

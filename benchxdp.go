@@ -1,8 +1,8 @@
 package main
 
 // benchxdp.go owns the benchmarks of programs: dropping, answering, filtering
-// before a frame is a packet. How a section is made and timed is benchrx.go's: it
-// is the channel's own turn, with the program in it.
+// before a frame is a packet. It does not own how a section is made and timed
+// (benchrx.go): that is the channel's own turn, with the program in it.
 
 import (
 	"fmt"

@@ -3,7 +3,7 @@ package main
 // benchxsk.go owns the benchmarks of zero-copy sockets: driver and ring time of
 // xdpsock's three modes, what a socket in another process costs beside one in
 // ours, and Linux's own AF_XDP beside it where the machine lets us. How figures
-// are made and printed is bench.go's.
+// are made is benchkit.go's, how they are printed bench.go's.
 //
 // What is timed is the channel's own turn with the application's side of the rings
 // in the same thread, as xdpsock has it: completions, RX ring, fill ring, refill;

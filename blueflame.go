@@ -26,8 +26,8 @@ const (
 	maxFlame = uarPageSize - uarSQ
 )
 
-// chooseBlueFlame decides whether queues send queues can have BlueFlame on pages of
-// doorbells of their own, and how long a buffer is. pages is how many pages the
+// chooseBlueFlame decides whether so many send queues (queues) can have BlueFlame on
+// doorbell pages of their own, and how long a buffer is. pages is how many pages the
 // machine can make combine stores, why what keeps it from more.
 func chooseBlueFlame(c caps, pages, queues int, why error) (buffer int, err error) {
 	switch {

@@ -2,7 +2,7 @@ package main
 
 // bpfcode.go owns running packet filters: a checked program becomes closures, one
 // for each run of instructions without a jump in or out, which name each other. It
-// does not own the language (bpf.go) or what becomes of the verdict (attach.go).
+// does not own the language (bpf.go) or what becomes of the verdict (verdicts.go).
 //
 // A filter keeps a frame by returning anything but 0. A load from outside the
 // frame and a division by zero return 0, as in Linux.

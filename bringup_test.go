@@ -138,31 +138,35 @@ func TestFirmwareStillInitializing(t *testing.T) {
 		d := watch(t, testDevice(t, model.Config{Script: &model.Script{NotReady: 1200 * time.Millisecond}}))
 		var told []string
 		begun := time.Now()
-		n, err := d.open(context.Background(), openOptions{firmwareWait: 20 * time.Second, progress: func(s string) { told = append(told, s) }})
+		n, err := d.open(context.Background(), openOptions{progress: func(s string) { told = append(told, s) }})
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(begun), 1200*time.Millisecond)
 		require.NotEmpty(t, told)
-		require.Contains(t, told[0], "emulated cx5: firmware is initializing (1s of at most 20s)")
+		require.Contains(t, told[0], "emulated cx5: firmware is initializing (1s of at most 2m0s)")
 		require.NoError(t, n.close())
 	})
 	t.Run("soon", func(t *testing.T) {
 		d := watch(t, testDevice(t, model.Config{Script: &model.Script{NotReady: 300 * time.Millisecond}}))
 		begun := time.Now()
-		n, err := d.open(context.Background(), openOptions{firmwareWait: 20 * time.Second})
+		n, err := d.open(context.Background(), openOptions{})
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, time.Since(begun), 300*time.Millisecond)
 		require.NoError(t, n.close())
 	})
 	t.Run("never", func(t *testing.T) {
+		was := firmwareWait
+		defer func() { firmwareWait = was }()
+		firmwareWait = 150 * time.Millisecond
 		d := watch(t, testDevice(t, model.Config{Script: &model.Script{NotReady: -1}}))
 		for range 2 {
 			begun := time.Now()
-			_, err := d.open(context.Background(), openOptions{firmwareWait: 150 * time.Millisecond})
+			_, err := d.open(context.Background(), openOptions{})
 			require.ErrorContains(t, err, "firmware is still initializing after 150ms: try again")
 			require.NotContains(t, err.Error(), "\n")
 			require.Less(t, time.Since(begun), 3*time.Second)
 			d.requireFreed()
 		}
+		firmwareWait = was
 		d.requireWorks()
 	})
 	t.Run("stopped", func(t *testing.T) {

@@ -43,7 +43,6 @@ const (
 	// ringSkip sends the reader to the ring's start.
 	ringHeader = 24
 	ringSkip   = ^uint32(0)
-	tagBytes   = 4
 )
 
 // captureConfig says where to and how.
@@ -59,7 +58,6 @@ type captureConfig struct {
 // captureStats are totals over all queues.
 type captureStats struct {
 	written uint64 // frames in the file
-	bytes   uint64 // of these, without file headers
 	dropped uint64 // writer_dropped: frames that are not in the file
 }
 
@@ -73,7 +71,6 @@ type captureFile struct {
 	ownFile bool // close it; not so standard output
 
 	written atomic.Uint64
-	bytes   atomic.Uint64
 	failed  atomic.Uint64 // frames taken from rings after a failed write
 	stop    atomic.Bool
 	done    chan struct{}
@@ -202,8 +199,8 @@ func (q *captureQueue) put(b []byte, wireLen int, meta packetMeta) {
 	tagged := meta.stripped && len(b) >= 12
 	total := len(b)
 	if tagged {
-		total += tagBytes
-		wireLen += tagBytes
+		total += vlanTag
+		wireLen += vlanTag
 	}
 	keep := min(total, q.snaplen)
 	need := uint64(ringHeader+keep+7) &^ 7
@@ -221,8 +218,8 @@ func (q *captureQueue) put(b []byte, wireLen int, meta packetMeta) {
 	binary.LittleEndian.PutUint64(rec[8:], uint64(meta.ts))
 	data := rec[ringHeader : ringHeader+keep]
 	if tagged {
-		var tag [tagBytes]byte
-		binary.BigEndian.PutUint16(tag[0:], typeVLAN)
+		var tag [vlanTag]byte
+		binary.BigEndian.PutUint16(tag[0:], ethVLAN)
 		binary.BigEndian.PutUint16(tag[2:], meta.vlan)
 		n := copy(data, b[:12])
 		n += copy(data[n:], tag[:])
@@ -323,7 +320,6 @@ func (w *captureFile) record(data []byte, wireLen int, ts int64) {
 		err = w.pcap.WritePacket(info, data)
 	}
 	w.out.frames++
-	w.out.payload += uint64(len(data))
 	if err == nil && len(w.out.b) >= captureFlush {
 		err = w.flush()
 	}
@@ -338,13 +334,12 @@ func (w *captureFile) flush() error {
 			return err
 		}
 	}
-	frames, payload := w.out.frames, w.out.payload
+	frames := w.out.frames
 	if err := w.out.flush(w.ownFile); err != nil {
 		w.failed.Add(frames)
 		return fmt.Errorf("write capture file: %w; what follows is not in it", err)
 	}
 	w.written.Add(frames)
-	w.bytes.Add(payload)
 	return nil
 }
 
@@ -381,7 +376,7 @@ func (w *captureFile) statistics() error {
 
 // stats may be called from any goroutine.
 func (w *captureFile) stats() captureStats {
-	s := captureStats{written: w.written.Load(), bytes: w.bytes.Load(), dropped: w.failed.Load()}
+	s := captureStats{written: w.written.Load(), dropped: w.failed.Load()}
 	for i := range w.rings {
 		s.dropped += w.rings[i].dropped.Load()
 	}
@@ -394,11 +389,10 @@ func (w *captureFile) dropped() uint64 { return w.stats().dropped }
 // recordBuffer collects whole records, so that one write to the file never ends
 // inside one.
 type recordBuffer struct {
-	f       io.Writer
-	b       []byte
-	size    int64 // bytes written to the file
-	frames  uint64
-	payload uint64
+	f      io.Writer
+	b      []byte
+	size   int64 // bytes written to the file
+	frames uint64
 }
 
 func (r *recordBuffer) init(f io.Writer) {
@@ -419,7 +413,7 @@ func (r *recordBuffer) flush(canCut bool) error {
 	}
 	n, err := r.f.Write(r.b)
 	whole := len(r.b)
-	r.b, r.frames, r.payload = r.b[:0], 0, 0
+	r.b, r.frames = r.b[:0], 0
 	if err == nil {
 		r.size += int64(whole)
 		return nil

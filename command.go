@@ -1,9 +1,10 @@
 package main
 
-// command.go owns the command interface: the queue of 32 entries, mailbox
-// chains, tokens, signatures, waiting, and the error that a failed command is.
-// It does not know what commands mean (firmware.go) nor who reads the command
-// event queue (napi.go): that one calls finish.
+// command.go owns the command interface: the queue of 32 entries and their
+// signatures, mailbox chains, tokens, waiting, and the error that a failed command
+// is. Mailboxes carry no signatures: capabilities are set without (params.go). It
+// does not know what commands mean (firmware.go) nor who reads the command
+// event queue (events.go): that one calls finish.
 // Manual: chapter Command Interface.
 
 import (
@@ -22,9 +23,13 @@ const (
 	maxMessage = 1 << 20
 )
 
-// commandTimeout is how long firmware may take. Linux waits as long. It is not a
-// constant so that tests need not.
-var commandTimeout = 60 * time.Second
+// commandTimeout is how long firmware may take for a command, as long as Linux waits;
+// firmwareWait how long it may initialize. They are not constants so that tests need
+// not wait as long.
+var (
+	commandTimeout = 60 * time.Second
+	firmwareWait   = 120 * time.Second
+)
 
 var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power")
 
@@ -65,9 +70,8 @@ type commander struct {
 	queue   dmaMem
 	timeout time.Duration
 
-	checksum atomic.Bool // mailbox blocks carry signatures
-	events   atomic.Bool // completions come as events too
-	lost     atomic.Bool // the device answered with all ones once
+	events atomic.Bool // completions come as events too
+	lost   atomic.Bool // the device answered with all ones once
 
 	mu     sync.Mutex
 	freed  *sync.Cond
@@ -76,7 +80,6 @@ type commander struct {
 	spare  []dmaMem // mailbox blocks not in use
 	pages  []dmaMem // what spare was cut from
 	token  uint8
-	issued int // commands so far
 }
 
 // newCommander waits until firmware is ready and gives it the command queue.
@@ -289,7 +292,6 @@ func (c *commander) post(n int, in []byte, outLen int) error {
 	}
 	token := c.token
 	c.slots[n].blocks = blocks
-	c.issued++
 	c.mu.Unlock()
 
 	e := c.entry(n)
@@ -298,9 +300,8 @@ func (c *commander) post(n int, in []byte, outLen int) error {
 	for i := range inBlocks {
 		copy(blocks[i].b[:cmdBlockData], in[cmdInline+i*cmdBlockData:])
 	}
-	checksum := c.checksum.Load()
-	chain(blocks[:inBlocks], token, checksum)
-	chain(blocks[inBlocks:], token, checksum)
+	chain(blocks[:inBlocks], token)
+	chain(blocks[inBlocks:], token)
 	e[entryType] = cmdEntryType
 	putBE32(e, entryInLen, uint32(len(in)))
 	putBE32(e, entryOutLen, uint32(outLen))
@@ -342,7 +343,7 @@ func (c *commander) takeBlocks(n int) ([]dmaMem, error) {
 }
 
 // chain links blocks into one mailbox.
-func chain(blocks []dmaMem, token uint8, checksum bool) {
+func chain(blocks []dmaMem, token uint8) {
 	for i, m := range blocks {
 		b := m.b
 		if i+1 < len(blocks) {
@@ -350,10 +351,6 @@ func chain(blocks []dmaMem, token uint8, checksum bool) {
 		}
 		putBE32(b, cmdBlockNum, uint32(i))
 		b[cmdBlockToken] = token
-		if checksum {
-			b[cmdBlockCtlSig] = ^xor8(b[cmdBlockData:cmdBlockCtlSig])
-			b[cmdBlockSig] = ^xor8(b[:cmdBlockSig])
-		}
 	}
 }
 

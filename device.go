@@ -17,8 +17,6 @@ type device interface {
 	// combine was called for. Words in it are
 	// big endian and go through the reg functions of dma.go only.
 	bar0() []byte
-	// readConfig reads len(p) bytes of configuration space at off.
-	readConfig(off int, p []byte) error
 	dmaSpace
 	// vectors is the number of MSI-X vectors there are.
 	vectors() int

@@ -410,16 +410,6 @@ func (a *arena) unmapAll(m dmaMem) (err error) {
 	return err
 }
 
-// guestMemory is how much memory of others is mapped, in bytes.
-func (a *arena) guestMemory() (sum int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, m := range a.guests {
-		sum += len(m.b)
-	}
-	return sum
-}
-
 // guestSpan is what b takes of the bus addresses.
 func guestSpan(b []byte) uint64 {
 	return (uint64(len(b)) + hugePageSize - 1) &^ (hugePageSize - 1)
@@ -458,13 +448,6 @@ func (a *arena) giveSpare(r iovaRange) {
 		a.spare[i-1].last = a.spare[i].last
 		a.spare = append(a.spare[:i], a.spare[i+1:]...)
 	}
-}
-
-// used is what is handed out now, in bytes, apart from doorbell record pages.
-func (a *arena) used() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.inUse - len(a.pages)*pageSize
 }
 
 // pageAligned reports whether b begins at a page.
@@ -525,9 +508,6 @@ func (a *arena) freeRecord(r record) {
 
 // store publishes v in word i. The device sees every store made before.
 func (r *record) store(i int, v uint32) { atomic.StoreUint32(&r.w[i], bits.ReverseBytes32(v)) }
-
-// load reads word i back.
-func (r *record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }
 
 // loadBE32 reads a word that the device writes, at an offset divisible by 4.
 // Reads after it see what the device wrote before that word.

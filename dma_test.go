@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -310,3 +312,23 @@ func TestSharedArena(t *testing.T) {
 	require.Empty(t, one.maps)
 	require.Len(t, two.maps, 1)
 }
+
+// guestMemory is how much memory of others is mapped, in bytes.
+func (a *arena) guestMemory() (sum int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.guests {
+		sum += len(m.b)
+	}
+	return sum
+}
+
+// used is what is handed out now, in bytes, apart from doorbell record pages.
+func (a *arena) used() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.inUse - len(a.pages)*pageSize
+}
+
+// load reads word i back.
+func (r *record) load(i int) uint32 { return bits.ReverseBytes32(atomic.LoadUint32(&r.w[i])) }

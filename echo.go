@@ -24,8 +24,6 @@ const (
 	icmp6EchoReply  = 129
 	icmp6Solicit    = 135
 	icmp6Advertise  = 136
-	ipICMP          = 1
-	ipICMPv6        = 58
 	// adviceBytes is a neighbour advertisement with the link-layer option.
 	adviceBytes = etherHeader + ipv6Header + 24 + 8
 )

@@ -59,11 +59,6 @@ func (d *emulatedDevice) name() string { return d.title }
 func (d *emulatedDevice) bar0() []byte { return d.m.BAR() }
 func (d *emulatedDevice) vectors() int { return d.m.Vectors() }
 
-func (d *emulatedDevice) readConfig(off int, p []byte) error {
-	d.m.ReadConfig(off, p)
-	return nil
-}
-
 // iovaRanges are those of a machine with an IOMMU of 48 bits and the interrupt
 // window of x86.
 func (d *emulatedDevice) iovaRanges() []iovaRange {
@@ -108,19 +103,12 @@ func (d *emulatedDevice) combining() (int, error) { return len(d.bar0()) / pageS
 
 func (d *emulatedDevice) combine(int) (func() error, error) { return func() error { return nil }, nil }
 
-// pciCommand is the command register; bit 1 is memory, bit 2 bus master.
-const (
-	pciCommand     = 4
-	commandEnable  = 1 << 1
-	commandMasters = 1 << 2
-)
-
 func (d *emulatedDevice) setBusMaster(on bool) error {
-	cmd := []byte{commandEnable, 0}
+	cmd := []byte{commandMemory, 0}
 	if on {
-		cmd[0] |= commandMasters
+		cmd[0] |= commandMaster
 	}
-	d.m.WriteConfig(pciCommand, cmd)
+	d.m.WriteConfig(configCommand, cmd)
 	return nil
 }
 

@@ -1,8 +1,9 @@
 package main
 
 // ethtool.go owns the NIC in ethtool's words: who it is, its rings, channels and
-// link. It changes nothing by itself; numbers come from nic.go and its parts.
-// Names are those that ethtool prints for mlx5.
+// link, and changing flags and moderation of a running NIC. It does not own how queues
+// are replaced (rebuild.go) nor the adaptive choice (moderation.go); numbers come from
+// nic.go and its parts. Names are those that ethtool prints for mlx5.
 
 import (
 	"fmt"

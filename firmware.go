@@ -207,7 +207,7 @@ func (fw firmware) createEQ(logSize uint8, uar uint32, vector int, mask uint64, 
 
 // createMkey makes the key under which the device reaches all of our memory by
 // bus address (physical access, 64-bit length).
-func (fw firmware) createMkey(pd uint32, relaxed bool) (uint32, error) {
+func (fw firmware) createMkey(pd uint32) (uint32, error) {
 	in := request(opCreateMkey, 0, createMkeyInMtt.off)
 	ctx := createMkeyInCtx.in(in)
 	mkcLw.set(ctx, 1)
@@ -215,7 +215,6 @@ func (fw firmware) createMkey(pd uint32, relaxed bool) (uint32, error) {
 	mkcPd.set(ctx, pd)
 	mkcLength64.set(ctx, 1)
 	mkcQpn.set(ctx, indexMask24)
-	mkcRelaxedWrite.flag(ctx, relaxed)
 	n, err := fw.create(in)
 	return n << 8, err
 }
@@ -333,8 +332,7 @@ type sqConfig struct {
 }
 
 func (fw firmware) createSQ(c sqConfig) (uint32, error) {
-	const ctxAt = 32 // of the context in the command
-	in := request(opCreateSQ, 0, ctxAt+sqcWq.off+wqPas.off+8*len(c.wq.pages))
+	in := request(opCreateSQ, 0, createSQInCtx.off+sqcWq.off+wqPas.off+8*len(c.wq.pages))
 	ctx := in[createSQInCtx.off:]
 	sqcFlush.set(ctx, 1)
 	sqcMpw.flag(ctx, c.mpw)
@@ -453,14 +451,13 @@ type rssHash struct {
 
 // createTIR makes a transport interface receive object that spreads packets
 // over an indirection table; see steering.go for what hash holds.
-func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte, symmetric bool) (uint32, error) {
+func (fw firmware) createTIR(td, rqt uint32, hash rssHash, key []byte) (uint32, error) {
 	in := request(opCreateTIR, 0, createTIRInCtx.off+createTIRInCtx.n)
 	ctx := createTIRInCtx.in(in)
 	tircDispType.set(ctx, tirIndirect)
 	tircIndirectTable.set(ctx, rqt)
 	tircTd.set(ctx, td)
 	tircHashFn.set(ctx, hashToeplitz)
-	tircSymmetric.flag(ctx, symmetric)
 	copy(tircKey.in(ctx), key)
 	sel := tircOuter.in(ctx)
 	rxHashL3.set(sel, hash.l3)
@@ -677,7 +674,7 @@ func (fw firmware) queryPortCounters(group uint32) ([]byte, error) {
 }
 
 // queryPMTU returns the largest and the current MTU of the port. Both count
-// the Ethernet header, two VLAN tags' worth and the FCS (hardMTU).
+// the Ethernet header, one VLAN tag and the FCS (hardMTU).
 func (fw firmware) queryPMTU() (largest, current int, err error) {
 	reg := make([]byte, 16)
 	pmtuPort.set(reg, 1)

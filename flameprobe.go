@@ -8,6 +8,7 @@ package main
 // copy that goes to the register. A completion tells that the copy was used. One
 // whose copy came apart, or met a device that had read the ring already, leaves no
 // trace; so another follows that completes in any case, and there are several tries.
+// Manual: chapters "UAR page" and "BlueFlame".
 
 import (
 	"errors"

@@ -4,7 +4,7 @@ package main
 // put out when it is full, the ports of fragments, and the few kilobytes of a
 // TCP stream that are put together to read a name from it; and the tables that
 // count names. It does not know protocols above layer 4 (protocols.go) and does
-// not print (inspect.go).
+// not print (summary.go).
 //
 // All memory is taken when the table is made. Nothing here locks: a table
 // belongs to the goroutine of its queue. Hashes are keyed with a random seed,
@@ -399,11 +399,10 @@ func (s *streamSlot) ready() int {
 
 // nameTable counts names in fixed memory. In a full bucket a new name takes the
 // place and the count of the rarest one (the Space-Saving rule of Metwally, Agrawal
-// and El Abbadi), so that frequent names stay whatever else comes by.
+// and El Abbadi), so that frequent names stay whatever else comes by; counts are upper bounds from then on.
 type nameTable struct {
-	seed     uint64
-	replaced uint64 // names that gave way: counts are upper bounds from then on
-	entries  [nameSets * nameWays]nameEntry
+	seed    uint64
+	entries [nameSets * nameWays]nameEntry
 }
 
 type nameEntry struct {
@@ -428,9 +427,6 @@ func (t *nameTable) add(name []byte) {
 		if e.count < least.count {
 			least = e
 		}
-	}
-	if least.count != 0 {
-		t.replaced++
 	}
 	least.count++
 	least.hash = h

@@ -21,7 +21,7 @@ type txForm uint32
 const (
 	txSizeMask  txForm = 1<<20 - 1
 	txMore      txForm = 1 << 20 // the next element is a further piece of this frame
-	txAlone     txForm = 1 << 21 // wants a WQE of its own (a mark for TLS)
+	txAlone     txForm = 1 << 21 // wants a WQE of its own: for who sends what no session takes, such as TLS
 	headerShift        = 22
 )
 

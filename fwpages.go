@@ -142,10 +142,3 @@ func (p *firmwarePages) forget() {
 	}
 	clear(p.given)
 }
-
-// lent is the number of pages that firmware has.
-func (p *firmwarePages) lent() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.given)
-}

@@ -2,7 +2,7 @@ package main
 
 // guests.go owns packets that come to a channel from another one: the ring they
 // come through, and giving back what was sent from memory of others. It does not
-// own the pages (pagepool.go) or who sends whom (attach.go).
+// own the pages (pagepool.go) or where redirects lead (verdicts.go).
 
 import "sync/atomic"
 
@@ -15,7 +15,6 @@ type guest struct {
 	hash      uint32
 	info      uint32
 	timestamp uint64
-	tag       uint32
 	hashType  uint8
 	from      *outcomes // it is for the channel's socket, not for its handler: who wants to know
 }
@@ -32,7 +31,7 @@ type outcomes struct {
 // packet is the view of a guest that lies in pool.
 func (g *guest) packet(pool *pagePool) packet {
 	return packet{b: pool.cut(g.at, g.size), size: g.size, slot: g.room, at: g.at, hash: g.hash, timestamp: g.timestamp,
-		info: g.info, tag: g.tag, hashType: g.hashType, frags: 1}
+		info: g.info, hashType: g.hashType, frags: 1}
 }
 
 // guestSlots is how many packets may wait for a channel.

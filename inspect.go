@@ -12,15 +12,11 @@ package main
 // by counts they were sent. Each call is recovered and counted all the same.
 //
 // One inspector belongs to one receive queue and its goroutine; nothing is
-// shared, locked or allocated per packet. Others ask for a summary (ask) and the
-// owner answers between polls (serve).
+// shared, locked or allocated per packet. Its summary is taken when that has ended.
 
 import (
 	"encoding/binary"
-	"errors"
 	"math/rand/v2"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -121,8 +117,6 @@ type inspector struct {
 	dec     decoders
 	scratch [streamBytes]byte       // a ClientHello that lies in several records
 	dnsBuf  [maxDNSNames * 260]byte // header and questions for gopacket
-
-	request atomic.Pointer[summaryRequest]
 }
 
 // inspectConfig holds what can be chosen.
@@ -210,7 +204,7 @@ func (w *inspector) layer3(b []byte, wireLen int, ts int64) {
 
 func (w *inspector) application(b []byte, h *ipHeaders, f *flow, dir int) {
 	p := &w.p
-	if q := &p.hdr[levelQuoted]; q.flags&flagPayload != 0 && q.proto == 17 && q.end-q.payload >= 12 {
+	if q := &p.hdr[levelQuoted]; q.flags&flagPayload != 0 && q.proto == ipUDP && q.end-q.payload >= 12 {
 		if id := udpTable.lookup(q.sport, q.dport); id != protoNone {
 			p.protos.add(id)
 		}
@@ -221,15 +215,15 @@ func (w *inspector) application(b []byte, h *ipHeaders, f *flow, dir int) {
 	data := b[h.payload:h.end:h.end]
 	whole := h.flags&(flagFragFirst|flagCut) == 0
 	switch h.proto {
-	case 6:
+	case ipTCP:
 		w.tcp(f, dir, h, data)
-	case 17:
+	case ipUDP:
 		if len(data) != 0 {
 			w.udp(f, h, data, whole)
 		}
-	case 58:
+	case ipICMPv6:
 		w.neighbour(h.icmpType, b[h.l4off:h.end:h.end], whole)
-	case 132:
+	case ipSCTP:
 		w.sctp(f, data)
 	}
 }
@@ -279,7 +273,7 @@ func (w *inspector) recovered(kind layerKind, ok *bool) {
 
 // checked counts a failed check and says whether to go on. A message that the
 // capture or fragmentation cut is truncated, not malformed.
-func (w *inspector) checked(kind layerKind, v verdict, whole bool) bool {
+func (w *inspector) checked(kind layerKind, v readState, whole bool) bool {
 	switch {
 	case v == complete:
 		return true
@@ -555,7 +549,7 @@ func (w *inspector) again(f *flow, dir int, slot *streamSlot, ready int) {
 
 // recognise reads what begins at b[0]. used is what was finished of it before
 // the part that needs more; last says that no more will come.
-func (w *inspector) recognise(f *flow, b []byte, last bool) (used int, v verdict) {
+func (w *inspector) recognise(f *flow, b []byte, last bool) (used int, v readState) {
 	if f.app != protoNone && f.app != protoTLS && f.app != protoHTTP {
 		return 0, notThis
 	}
@@ -596,7 +590,7 @@ func (w *inspector) hello(f *flow, name []byte) {
 }
 
 // http reads requests one behind the other, or notes a response.
-func (w *inspector) http(f *flow, b []byte, last bool) (used int, v verdict) {
+func (w *inspector) http(f *flow, b []byte, last bool) (used int, v readState) {
 	if httpResponse(b) {
 		w.p.protos.add(protoHTTP)
 		w.events[eventHTTPResponse]++
@@ -604,7 +598,7 @@ func (w *inspector) http(f *flow, b []byte, last bool) (used int, v verdict) {
 		return 0, complete
 	}
 	for range maxRequests {
-		_, host, size, got := httpRequest(b[used:])
+		host, size, got := httpRequest(b[used:])
 		if got == notThis || got == needMore && !last {
 			if used != 0 && got == notThis {
 				got = complete
@@ -636,38 +630,7 @@ func (w *inspector) tls(b []byte) {
 	}
 }
 
-// summaryRequest is a question from another goroutine.
-type summaryRequest struct{ answer chan *summary }
-
-var errNoAnswer = errors.New("inspection gave no summary: its queue does not poll")
-
-// serve answers a pending ask. The owner calls it once a poll; without a
-// question it costs one load.
-func (w *inspector) serve() {
-	if w.request.Load() == nil {
-		return
-	}
-	if r := w.request.Swap(nil); r != nil {
-		r.answer <- w.summary()
-	}
-}
-
-// ask returns a summary of a running inspector, from any goroutine. Only one
-// question can be open: a second one replaces the first, which then times out.
-func (w *inspector) ask(timeout time.Duration) (*summary, error) {
-	r := &summaryRequest{make(chan *summary, 1)}
-	w.request.Store(r)
-	select {
-	case s := <-r.answer:
-		return s, nil
-	case <-time.After(timeout):
-		w.request.CompareAndSwap(r, nil)
-		return nil, errNoAnswer
-	}
-}
-
-// summary copies everything out; it runs in the inspector's goroutine, or after
-// that has ended.
+// summary copies everything out, after the inspector's goroutine has ended.
 func (w *inspector) summary() *summary {
 	s := emptySummary()
 	s.Packets, s.Bytes, s.WireBytes = w.packets, w.bytes, w.wireBytes

@@ -166,7 +166,7 @@ func TestInspectHelloAnyCut(t *testing.T) {
 		base := uint32(0xffffff00)
 		w := newInspector(inspectConfig{flows: 64})
 		send := func(seq uint32, flags uint8, body []byte) {
-			b := ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(50000, 443, seq, flags, body)))
+			b := ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(50000, 443, seq, flags, body)))
 			w.packet(b, len(b), packetMeta{ts: 1})
 		}
 		send(base-1, tcpSYN, nil)
@@ -197,7 +197,7 @@ func TestInspectHTTPSplitAndPipelined(t *testing.T) {
 	for cut := 1; cut < len(request); cut++ {
 		w := newInspector(inspectConfig{flows: 64})
 		for _, c := range []span{{0, cut}, {cut, len(request)}} {
-			b := ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(50000, 8080, uint32(c.from), tcpACK, []byte(request[c.from:c.to]))))
+			b := ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(50000, 8080, uint32(c.from), tcpACK, []byte(request[c.from:c.to]))))
 			w.packet(b, len(b), packetMeta{ts: 1})
 		}
 		require.Equal(t, map[string]uint64{"one.example": 1, "two.example:8080": 1, "three.example": 1}, w.summary().names[nameHost], "cut at %d", cut)
@@ -236,26 +236,26 @@ func carry(layer int, b []byte) [][]byte {
 	if layer == 17 {
 		return [][]byte{b}
 	}
-	types := map[int]uint16{10: typeARP, 24: typeMPLS, 25: typePPPoES, 26: typePPPoES, 16: 0x88b5}
+	types := map[int]uint16{10: ethARP, 24: typeMPLS, 25: typePPPoES, 26: typePPPoES, 16: 0x88b5}
 	protos := map[int]uint8{18: 47, 27: 27, 28: 132, 50: 51, 51: 50, 52: 136, 119: 112, 123: 89, 16: 97}
 	ports := map[int]uint16{107: 53, 114: 6343, 120: 6081, 64: 5555}
 	snap := append([]byte{0xaa, 0xaa, 3, 0, 0, 12, 0x20, 0}, b...)
 	port := ports[layer]
 	frames := [][]byte{
 		ethFrame(uint16(len(snap)), snap),
-		ethFrame(typeIPv4, ip4Packet(17, 0, udpDatagram(40000, max(port, 53), b))),
-		ethFrame(typeIPv6, ip6Packet(17, udpDatagram(max(port, 5353), 40000, b))),
-		ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(40000, 443, 1, tcpACK, b))),
-		ethFrame(typeIPv4, ip4Packet(47, 0, append([]byte{0, 0, 0x88, 0xbe}, b...))),
+		ethFrame(ethIPv4, ip4Packet(17, 0, udpDatagram(40000, max(port, 53), b))),
+		ethFrame(ethIPv6, ip6Packet(17, udpDatagram(max(port, 5353), 40000, b))),
+		ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(40000, 443, 1, tcpACK, b))),
+		ethFrame(ethIPv4, ip4Packet(47, 0, append([]byte{0, 0, 0x88, 0xbe}, b...))),
 	}
 	if typ, ok := types[layer]; ok {
 		frames = append(frames, ethFrame(typ, b))
 	}
 	if proto, ok := protos[layer]; ok {
-		frames = append(frames, ethFrame(typeIPv4, ip4Packet(proto, 0, b)), ethFrame(typeIPv6, ip6Packet(proto, b)))
+		frames = append(frames, ethFrame(ethIPv4, ip4Packet(proto, 0, b)), ethFrame(ethIPv6, ip6Packet(proto, b)))
 	}
 	for _, p := range []uint16{67, 123, 546, 4789, 5355, 6081, 6343, 443} {
-		frames = append(frames, ethFrame(typeIPv4, ip4Packet(17, 0, udpDatagram(p, p, b))))
+		frames = append(frames, ethFrame(ethIPv4, ip4Packet(17, 0, udpDatagram(p, p, b))))
 	}
 	return frames
 }
@@ -313,7 +313,7 @@ func TestInspectRecoversPanic(t *testing.T) {
 // GiB. It is never given to gopacket.
 func TestInspectNoHugeAllocation(t *testing.T) {
 	w := newInspector(inspectConfig{flows: 64})
-	b := ethFrame(typeIPv4, ip4Packet(17, 0, udpDatagram(0, 0, bytes.Repeat([]byte{0xff}, 1400))))
+	b := ethFrame(ethIPv4, ip4Packet(17, 0, udpDatagram(0, 0, bytes.Repeat([]byte{0xff}, 1400))))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for port := range 0x10000 {
@@ -340,7 +340,7 @@ func TestInspectRandomDNS(t *testing.T) {
 			copy(body[4:], []byte{0, 1, 0, byte(i % 3), 0, 0, 0, byte(i % 2)})
 			body[12] &= 0xc7
 		}
-		b := ethFrame(typeIPv4, ip4Packet(17, 0, udpDatagram(40000, 53, body[:n])))
+		b := ethFrame(ethIPv4, ip4Packet(17, 0, udpDatagram(40000, 53, body[:n])))
 		w.packet(b, len(b), packetMeta{ts: int64(i)})
 	}
 	require.Equal(t, uint64(rounds), w.packets)
@@ -389,21 +389,21 @@ func commonTraffic() [][]byte {
 	hello := records(buildHello("www.example.org", 100), 5000)
 	udp := func(port uint16, body []byte) []byte { return ip4Packet(17, 0, udpDatagram(port, port, body)) }
 	frames := [][]byte{
-		ethFrame(typeIPv4, udp(53, dns(1, "www.example.org"))),
-		ethFrame(typeIPv4, udp(53, dns(0x80, "www.example.org"))),
-		ethFrame(typeIPv4, udp(53, []byte("this is no DNS message at all"))),
-		ethFrame(typeIPv4, udp(67, dhcp)),
-		ethFrame(typeIPv4, udp(123, ntp)),
-		ethFrame(typeIPv4, udp(443, make([]byte, 1200))),
-		ethFrame(typeIPv6, ip6Packet(58, nd)),
-		ethFrame(typeIPv6, ip6Packet(6, tcpSegment(1000, 443, 1, tcpACK, hello))),
-		ethFrame(typeIPv6, ip6Packet(6, tcpSegment(1001, 443, 1, tcpACK, hello[:60]))),
-		ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(1002, 80, 1, tcpACK, []byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")))),
-		ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(1003, 443, 1, tcpACK, []byte{21, 3, 3, 0, 2, 1, 0}))),
-		ethFrame(typeVLAN, vlanTagged(7, typeIPv4, udp(4000, make([]byte, 100)))),
+		ethFrame(ethIPv4, udp(53, dns(1, "www.example.org"))),
+		ethFrame(ethIPv4, udp(53, dns(0x80, "www.example.org"))),
+		ethFrame(ethIPv4, udp(53, []byte("this is no DNS message at all"))),
+		ethFrame(ethIPv4, udp(67, dhcp)),
+		ethFrame(ethIPv4, udp(123, ntp)),
+		ethFrame(ethIPv4, udp(443, make([]byte, 1200))),
+		ethFrame(ethIPv6, ip6Packet(58, nd)),
+		ethFrame(ethIPv6, ip6Packet(6, tcpSegment(1000, 443, 1, tcpACK, hello))),
+		ethFrame(ethIPv6, ip6Packet(6, tcpSegment(1001, 443, 1, tcpACK, hello[:60]))),
+		ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(1002, 80, 1, tcpACK, []byte("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")))),
+		ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(1003, 443, 1, tcpACK, []byte{21, 3, 3, 0, 2, 1, 0}))),
+		ethFrame(ethVLAN, vlanTagged(7, ethIPv4, udp(4000, make([]byte, 100)))),
 		make([]byte, 60), make([]byte, 5), nil,
 		bytes.Repeat([]byte{0x88}, 200),
-		ethFrame(typeIPv4, bytes.Repeat([]byte{0x45}, 100)),
+		ethFrame(ethIPv4, bytes.Repeat([]byte{0x45}, 100)),
 	}
 	for _, name := range []string{"arp", "vxlan", "gre", "fragment", "mpls", "qinq", "icmpErr"} {
 		frames = append(frames, sampleFrames()[name])
@@ -437,12 +437,12 @@ func TestInspectHalfOpenFlood(t *testing.T) {
 	w := newInspector(inspectConfig{flows: 1024})
 	hello := records(buildHello("www.example.org", 3000), 9000)
 	for i := range 5000 {
-		b := ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(uint16(i), 443, 1, tcpACK, hello[:1000])))
+		b := ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(uint16(i), 443, 1, tcpACK, hello[:1000])))
 		w.packet(b, len(b), packetMeta{ts: int64(i)})
 	}
 	require.NotZero(t, w.flows.streamStolen)
 	for from := 0; from < len(hello); from += 1000 {
-		b := ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(9999, 443, uint32(from), tcpACK, hello[from:min(from+1000, len(hello))])))
+		b := ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(9999, 443, uint32(from), tcpACK, hello[from:min(from+1000, len(hello))])))
 		w.packet(b, len(b), packetMeta{ts: 6000})
 	}
 	require.Equal(t, map[string]uint64{"www.example.org": 1}, w.summary().names[nameSNI], "an honest one still gets through")
@@ -460,7 +460,7 @@ func TestInspectStrippedTagCounts(t *testing.T) {
 func text(t *testing.T, w *inspector) string {
 	s := mergeSummaries(w.summary())
 	s.finish(nil, time.Second)
-	j, err := s.json()
+	j, err := json.Marshal(s)
 	require.NoError(t, err)
 	return s.text() + string(j)
 }
@@ -512,7 +512,7 @@ func TestEqualFlowsHaveOneOrder(t *testing.T) {
 
 func TestSummaryJSON(t *testing.T) {
 	s := inspectFrames(readCapture(t, sharedFile(t, "pcaps", "tcpreplay_test.pcap")).frames)
-	b, err := s.json()
+	b, err := json.Marshal(s)
 	require.NoError(t, err)
 	var order []string
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -534,7 +534,7 @@ func TestSummaryJSON(t *testing.T) {
 	}, order)
 	empty := mergeSummaries()
 	empty.finish(nil, 0)
-	b, err = empty.json()
+	b, err = json.Marshal(empty)
 	require.NoError(t, err)
 	require.NotContains(t, string(b), "null")
 	require.NotContains(t, string(b), "NaN")
@@ -544,7 +544,7 @@ func TestSummaryJSON(t *testing.T) {
 func TestSummaryTextIsPrintable(t *testing.T) {
 	w := newInspector(inspectConfig{flows: 64})
 	request := "GET / HTTP/1.1\r\nHost: \x1b[2Jevil\x07\xff\r\n\r\n"
-	b := ethFrame(typeIPv4, ip4Packet(6, 0, tcpSegment(1, 80, 1, tcpACK, []byte(request))))
+	b := ethFrame(ethIPv4, ip4Packet(6, 0, tcpSegment(1, 80, 1, tcpACK, []byte(request))))
 	w.packet(b, len(b), packetMeta{ts: 1})
 	s := mergeSummaries(w.summary())
 	s.finish(map[string]uint64{"writer_dropped": 2}, time.Second)
@@ -556,39 +556,12 @@ func TestSummaryTextIsPrintable(t *testing.T) {
 	}
 }
 
-func TestInspectAsk(t *testing.T) {
-	w := newInspector(inspectConfig{flows: 64})
-	_, err := w.ask(time.Millisecond)
-	require.ErrorIs(t, err, errNoAnswer)
-	stop, ended := make(chan bool), make(chan bool)
-	go func() {
-		defer close(ended)
-		b := arpRequest()
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				w.packet(b, len(b), packetMeta{ts: 1})
-				w.serve()
-			}
-		}
-	}()
-	for range 20 {
-		s, err := w.ask(10 * time.Second)
-		require.NoError(t, err)
-		require.Equal(t, s.Packets, s.Protocols["arp"])
-	}
-	close(stop)
-	<-ended
-}
-
 func TestDNSChecks(t *testing.T) {
 	header := func(n ...byte) []byte { return append([]byte{0, 0, 0, 0}, n...) }
 	for _, c := range []struct {
 		name string
 		b    []byte
-		want verdict
+		want readState
 	}{
 		{"short", make([]byte, 11), needMore},
 		{"empty", make([]byte, 12), complete},

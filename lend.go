@@ -3,6 +3,7 @@ package main
 // lend.go owns how received frames outlive their batch: lent to a send queue of the
 // same goroutine, with no byte copied, or held by a consumer elsewhere. It does not
 // own the batch (rxpath.go) or the count of who has a page (pagepool.go).
+// Manual: chapter Completion Queues.
 
 import "encoding/binary"
 

@@ -35,9 +35,8 @@ func (s *csumStats) note(packets []packet, noComplete bool) {
 
 const (
 	l3OK, l4OK = 1 << 1, 1 << 2 // of packet.ok()
-	ipSCTP     = 132
-	ipv4Proto  = 9 // offset of the protocol in an IPv4 header
-	ipv6Next   = 6 // of the next header in an IPv6 header
+	ipv4Proto  = 9              // offset of the protocol in an IPv4 header
+	ipv6Next   = 6              // of the next header in an IPv6 header
 	// paddedFrame is the longest frame that may hold padding behind its packet, which
 	// some firmware sums as well.
 	paddedFrame = 60

@@ -1,8 +1,8 @@
 package main
 
-// napi.go owns when to look: interrupts, the poll loop of a channel, and the
-// loop that reads control events. It does not know what is polled (rxpath.go,
-// txpath.go) or what an event leads to (nic.go).
+// napi.go owns when to look: interrupts, the poll loop of a channel, and what others
+// want done between two polls. It does not know what is polled (rxpath.go, txpath.go)
+// and does not read control events (events.go).
 // Manual: chapters Event Queues, Completion Queues (arming).
 //
 // No wake-up is lost. The order before a sleep is: poll finds nothing; each
@@ -176,17 +176,17 @@ const pendingWait = time.Millisecond
 
 // napi is the loop of one channel.
 type napi struct {
-	eq    *eventQueue
-	vec   *vector
-	cpu   int  // to pin the thread to; -1 does not
-	busy  bool // spin instead of sleeping
-	cqs   []*compQueue
-	mail  mailbox  // what others want done between two polls
-	adapt adaptive // moderation of the receive queue
-	kind  courtesy // to commands under way
-	seen  uint64   // events of the receive queue
-	tally napiTally
-	stats napiStats
+	eq       *eventQueue
+	vec      *vector
+	cpu      int  // to pin the thread to; -1 does not
+	busy     bool // spin instead of sleeping
+	cqs      []*compQueue
+	mail     mailbox  // what others want done between two polls
+	adapt    adaptive // moderation of the receive queue
+	courtesy courtesy // to commands under way
+	seen     uint64   // events of the receive queue
+	tally    napiTally
+	stats    napiStats
 }
 
 // spareThreads lets the Go runtime run as many loops beside everything else. Loops
@@ -205,7 +205,7 @@ func (n *napi) run(p poller) {
 	}
 	for !n.vec.stop.Load() {
 		if n.turn(p) || n.busy {
-			n.kind.giveWay()
+			n.courtesy.giveWay()
 			continue
 		}
 		n.vec.wait(n.rest(p))

@@ -2,6 +2,7 @@ package main
 
 // nic.go owns the NIC as a whole: what it is made of, how it comes up and goes
 // down. It does not own any single part; each has a file of its own.
+// Manual: chapters Initialization Segment, Command Reference (the order of boot).
 //
 // # Theory
 //
@@ -9,8 +10,8 @@ package main
 // the device by a doorbell, and the device writes completions into other rings.
 // Everything else is set up once by firmware commands.
 //
-//	            firmware commands                      events
-//	 nic.open ------ command.go ------> device <----- napi.go (control EQs)
+//	            firmware commands            events
+//	 openNIC ------- command.go ------> device ------> events.go (control EQs)
 //	                                      |
 //	  channel 0..n-1, one goroutine each  |
 //	 +------------------------------------v-----------------------------+
@@ -23,10 +24,14 @@ package main
 //
 // Words: HCA, the device. EQ and EQE, event queue and entry. CQ and CQE,
 // completion queue and entry. SQ and RQ, send and receive queue. WQE, work queue
-// entry; WQEBB, its block of 64 bytes; DS, its segment of 16. UAR, a page of
+// entry; WQEBB, its block of 64 bytes; DS, its segment of 16; eseg, the segment that
+// says what is done to a frame. Session (MPWQE), one WQE for many packets. Striding
+// RQ, one whose WQEs take many packets, each in strides of a fixed size. UAR, a page of
 // doorbell registers. TIR, what a packet is hashed by; RQT, the table of RQs it
-// is spread over; TIS, what a send queue sends through. mkey, the key to memory.
-// Channel, one RQ and one SQ with their CQs, one EQ and interrupt, one poll loop.
+// is spread over; TIS, what a send queue sends through. mkey, the key to memory; UMR,
+// a request that changes what a key leads to; ICO, the send queue whose UMRs name pages
+// to striding RQs. Channel, one RQ and its SQs (own, forward, XDP) with their CQs, one
+// EQ and interrupt, one poll loop. UMEM, a client's frames; XSK, a socket on them.
 // IOVA, the address that the device uses for our memory.
 //
 // Life of a received packet: a rule of the user's leads it to its queue, or else
@@ -68,21 +73,17 @@ import (
 	"time"
 )
 
-// firmwareWait is how long firmware may initialize before we give up.
-const firmwareWait = 120 * time.Second
-
 // openOptions are for opening a NIC.
 type openOptions struct {
-	wishes       wishes
-	cpus         int
-	firmwareWait time.Duration
-	progress     func(string) // told about once a second while waiting
-	mem          *arena       // shared with other NICs; nil is one of our own
-	index        int          // among NICs that share memory
-	flags        func(caps) (privFlags, error)
-	rules        []rule                    // about received packets, in order (placeRules)
-	accepts      func(caps, *params) error // whether sizes suit who asks; nil takes all
-	hold         bool                      // no traffic yet: queues get their buffers later, then bringUp is called
+	wishes   wishes
+	cpus     int
+	progress func(string) // told about once a second while waiting
+	mem      *arena       // shared with other NICs; nil is one of our own
+	index    int          // among NICs that share memory
+	flags    func(caps) (privFlags, error)
+	rules    []rule                    // about received packets, in order (placeRules)
+	accepts  func(caps, *params) error // whether sizes suit who asks; nil takes all
+	hold     bool                      // no traffic yet: queues get their buffers later, then bringUp is called
 }
 
 // nic is an open NIC.
@@ -267,17 +268,13 @@ func (n *nic) startDMA() error {
 }
 
 func (n *nic) startFirmware(ctx context.Context, o openOptions) error {
-	wait := o.firmwareWait
-	if wait == 0 {
-		wait = firmwareWait
-	}
 	var tell func(time.Duration)
 	if o.progress != nil {
 		tell = func(d time.Duration) {
-			o.progress(fmt.Sprintf("%s: firmware is initializing (%v of at most %v)", n.dev.name(), d.Round(time.Second), wait))
+			o.progress(fmt.Sprintf("%s: firmware is initializing (%v of at most %v)", n.dev.name(), d.Round(time.Second), firmwareWait))
 		}
 	}
-	c, err := newCommander(ctx, n.dev.bar0(), n.mem, wait, tell)
+	c, err := newCommander(ctx, n.dev.bar0(), n.mem, firmwareWait, tell)
 	if err != nil {
 		return err
 	}
@@ -508,7 +505,7 @@ func (n *nic) createDomain() (err error) {
 		}
 		n.undo.add(o.what, func() error { return n.fw.destroy(o.free, *o.n) })
 	}
-	if n.lkey, err = n.fw.createMkey(n.pd, false); err != nil {
+	if n.lkey, err = n.fw.createMkey(n.pd); err != nil {
 		return fmt.Errorf("memory key: %w", err)
 	}
 	n.undo.add("memory key", func() error { return n.fw.destroy(opDestroyMkey, n.lkey>>8) })

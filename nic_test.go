@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +45,7 @@ func requireClean(t testing.TB, d *emulatedDevice) {
 }
 
 func testOpen(d *emulatedDevice, w wishes) (*nic, error) {
-	return openNIC(context.Background(), d, d.virtual(), openOptions{wishes: w, cpus: 2, firmwareWait: 10 * time.Second})
+	return openNIC(context.Background(), d, d.virtual(), openOptions{wishes: w, cpus: 2})
 }
 
 func TestBringUpAndTeardownLeaveNothing(t *testing.T) {
@@ -212,4 +211,11 @@ func findCommand(seen []model.CommandInfo, op, mod uint16, in []byte) []byte {
 		return c.In
 	}
 	return nil
+}
+
+// lent is the number of pages that firmware has.
+func (p *firmwarePages) lent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.given)
 }

@@ -201,7 +201,7 @@ func newFlags(o *options) *flag.FlagSet {
 	f.IntVar(&o.snaplen, "snaplen", 0, "cut frames in FILE to `N` bytes; 0 is not at all")
 	f.BoolVar(&o.stats, "stats", false, "print all counters at the end, as ethtool -S does; on standard error where frames go to standard output")
 	f.StringVar(&o.logForm, "log", "text", "`FORM` of messages: text or json")
-	f.IntVar(&o.queues, "queues", 0, "`N` receive queues; 0 is one for each CPU")
+	f.IntVar(&o.queues, "queues", 0, "`N` receive queues; 0 is one for each CPU, which ports share")
 	f.IntVar(&o.rxRing, "rx-ring", defaultRing, "`N` receive buffers a queue")
 	f.IntVar(&o.txRing, "tx-ring", defaultRing, "`N` send descriptors a queue, 64 bytes each")
 	f.IntVar(&o.mtu, "mtu", 0, "largest payload in `BYTES`; 0 is the largest that works when inspecting without -xsk-listen, else 1500")
@@ -305,7 +305,7 @@ func (o *options) check(rest []string) error {
 	case o.offloadList != "" && o.datapath == datapathXSK:
 		return wishf("-offload does not go with -datapath xsk: the descriptors of AF_XDP ask for nothing")
 	case o.write == "-" && o.asJSON:
-		return wishf("-w - and -json both want standard output")
+		return wishf("-w - and -json exclude each other: standard output is the capture, and -json promises that all of it is JSON; write frames to a file (-w FILE)")
 	}
 	if err := o.run().checkUse(); err != nil {
 		return err

@@ -326,7 +326,8 @@ func (p *pagePool) release(r pageRef) {
 	}
 }
 
-// home is the number of pages that nobody holds; for checks at rest.
+// home is the number of pages that nobody holds: what a queue without buffers can
+// hope for, and what checks at rest count.
 func (p *pagePool) home() int {
 	p.refill()
 	return p.free + len(p.own) - int(p.fresh)

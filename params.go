@@ -40,23 +40,44 @@ const (
 	channelEQLog = 7
 )
 
-// EtherTypes that the driver itself looks at.
+// EtherTypes.
 const (
 	ethIPv4 = 0x0800
 	ethARP  = 0x0806
 	ethVLAN = 0x8100
 	ethIPv6 = 0x86dd
-	ethQinQ = 0x88a8
+	ethQinQ = 0x88a8 // outer tag, IEEE 802.1ad
 
 	ipv6Header = 40
+)
+
+// IP protocols and IPv6 next headers. IANA's numbers.
+const (
+	ipHopOpts  = 0
+	ipICMP     = 1
+	ipIPv4     = 4
+	ipTCP      = 6
+	ipUDP      = 17
+	ipDCCP     = 33
+	ipIPv6     = 41
+	ipRouting  = 43
+	ipFragment = 44
+	ipGRE      = 47
+	ipESP      = 50
+	ipAH       = 51
+	ipICMPv6   = 58
+	ipNoNext   = 59
+	ipDstOpts  = 60
+	ipSCTP     = 132
+	ipUDPLite  = 136
+	ipMPLS     = 137
 )
 
 // caps is what the driver wants to know of the device's capabilities.
 type caps struct {
 	ethernet   bool
 	nicTables  bool
-	portOwner  bool // may change the port itself, not only its own vport
-	vf         bool
+	portOwner  bool  // may change the port itself, not only its own vport
 	logMaxCQ   uint8 // entries of a CQ
 	logMaxWQ   uint8 // entries of a work queue
 	maxEQs     int
@@ -73,7 +94,6 @@ type caps struct {
 	strideMin  bool // strides down to 2^3 a WQE
 	compress   bool
 	miniStride bool // small completions may carry the stride index
-	fullCsum   bool
 	moderation bool
 	fromCQE    bool
 	moderMode  bool // where the period starts can be changed while a CQ works
@@ -81,7 +101,6 @@ type caps struct {
 	sqTime     uint8 // timestamp format to ask for
 	rqTime     uint8
 	version    bool // driver version is welcome
-	lists      [2]int
 	steerDrops bool
 	downDrops  bool
 	outerVer   bool // rules may match the IP version
@@ -92,7 +111,6 @@ type caps struct {
 	setRoot    bool
 	tableLevel int
 	logTable   uint8
-	uarPages   int
 	flame      int // bytes of a BlueFlame register; 0 is none
 }
 
@@ -103,7 +121,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		ethernet:   capPortType.get(general) == portTypeEthernet && capEthNetOffloads.on(general),
 		nicTables:  capNicFlowTable.on(general) && ftPropFtSupport.on(rx),
 		portOwner:  !vf,
-		vf:         vf,
 		logMaxCQ:   uint8(capLogMaxCqSz.get(general)),
 		logMaxWQ:   uint8(capLogMaxWqSz.get(general)),
 		maxEQs:     int(capMaxNumEqs.get(general)),
@@ -118,7 +135,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		strideMin:  capExtStrideNumRange.on(general),
 		compress:   capCqeCompression.on(general),
 		miniStride: capMiniCqeRespStrideIndex.on(general),
-		fullCsum:   ethCapCqeChecksumFull.on(ether),
 		moderation: capCqModeration.on(general),
 		fromCQE:    capCqPeriodStartFromCqe.on(general),
 		moderMode:  capCqPeriodModeModify.on(general),
@@ -128,8 +144,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 		version:    capDriverVersion.on(general),
 		steerDrops: capNicReceiveSteeringDiscard.on(general),
 		downDrops:  capReceiveDiscardVportDown.on(general),
-		// uar_sz is the log2 of the BAR in MiB.
-		uarPages: 1 << min(capUarSz.get(general), 12) << 20 / uarPageSize,
 	}
 	c.decodeTables(rx)
 	if capBf.on(general) {
@@ -152,7 +166,6 @@ func decodeCaps(general, ether, tables []byte, vf bool) caps {
 	default:
 		c.inlineMode = inlineNone
 	}
-	c.lists = [2]int{1 << capLogMaxCurrentUcList.get(general), 1 << capLogMaxCurrentMcList.get(general)}
 	return c
 }
 
@@ -262,7 +275,7 @@ type wishes struct {
 
 	rxStriding bool  // receive into strides of multi-packet WQEs where that can be
 	rxCompress bool  // let the device compress receive completions
-	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 is "decide"
+	rxMini     uint8 // what compressed completions carry: 1 + miniHash..., 0 decides; tests ask for each
 }
 
 // params are the sizes a NIC is built with.

@@ -110,8 +110,7 @@ const maxProtocols = 128
 // protoSet is a set of protocols; it counts each once per frame.
 type protoSet [2]uint64
 
-func (s *protoSet) add(id protocolID)      { s[id>>6&1] |= 1 << (id & 63) }
-func (s *protoSet) has(id protocolID) bool { return s[id>>6&1]>>(id&63)&1 != 0 }
+func (s *protoSet) add(id protocolID) { s[id>>6&1] |= 1 << (id & 63) }
 
 // addTo adds one to the counter of each protocol in the set.
 func (s *protoSet) addTo(counts *[maxProtocols]uint64) {
@@ -185,7 +184,6 @@ type hdrFlags uint8
 const (
 	flagFragFirst hdrFlags = 1 << iota // first of several fragments: ports are there
 	flagFragLater                      // later fragment: no ports, payload is raw
-	flagAtomic                         // IPv6 fragment header on a whole datagram
 	flagNoLength                       // IP length field 0: the frame's end was taken
 	flagCut                            // IP length reaches beyond the captured bytes
 	flagPorts                          // sport and dport are valid
@@ -194,7 +192,6 @@ const (
 
 // TCP flag bits, RFC 9293 section 3.1.
 const (
-	tcpFIN = 0x01
 	tcpSYN = 0x02
 	tcpRST = 0x04
 	tcpACK = 0x10
@@ -223,30 +220,25 @@ const levelOuter, levelInner, levelQuoted, levelCount = 0, 1, 2, 3
 
 // parsed is all that parseFrame found. It holds no reference to the frame.
 type parsed struct {
-	protos    protoSet
-	etherType uint16 // at byte 12 of the wire's frame; up to 1500 a length
-	tags      uint8  // VLAN tags, one removed by the NIC included
-	vlans     [maxKeyTags]uint16
-	tunnel    tunnelKind
-	tunnelID  uint32 // VNI or GRE key
-	reason    decodeReason
-	level     uint8
-	cut       bool // the capture ends before the frame did
-	hdr       [levelCount]ipHeaders
+	protos   protoSet
+	tags     uint8 // VLAN tags, one removed by the NIC included
+	vlans    [maxKeyTags]uint16
+	tunnel   tunnelKind
+	tunnelID uint32 // VNI or GRE key
+	reason   decodeReason
+	level    uint8
+	cut      bool // the capture ends before the frame did
+	hdr      [levelCount]ipHeaders
 }
 
+// EtherTypes that only inspection looks at; the others are params.go's.
 const (
-	typeIPv4   = 0x0800
-	typeARP    = 0x0806
-	typeTEB    = 0x6558 // Transparent Ethernet Bridging, RFC 1701
-	typeVLAN   = 0x8100
-	typeIPv6   = 0x86dd
-	typeMPLS   = 0x8847
-	typeMPLSMC = 0x8848
-	typePPPoES = 0x8864
-	typeVLANAD = 0x88a8
-	typeQinQ   = 0x9100
-	maxLength  = 1500 // largest 802.3 length; above 1535 the field is a type
+	typeTEB     = 0x6558 // Transparent Ethernet Bridging, RFC 1701
+	typeMPLS    = 0x8847
+	typeMPLSMC  = 0x8848
+	typePPPoES  = 0x8864
+	typeOldQinQ = 0x9100 // outer tags before IEEE 802.1ad
+	maxLength   = 1500   // largest 802.3 length; above 1535 the field is a type
 )
 
 // parseFrame reads the headers of frame b into p. wireLen is the length that
@@ -254,9 +246,7 @@ const (
 func parseFrame(p *parsed, b []byte, wireLen int, meta *packetMeta) {
 	*p = parsed{cut: wireLen > len(b)}
 	off, typ, ok := p.ethernet(b, 0)
-	p.etherType = typ
 	if meta.stripped {
-		p.etherType = typeVLAN
 		p.protos.add(protoVLAN)
 		p.tag(meta.vlan)
 	}
@@ -305,7 +295,7 @@ func (p *parsed) link(b []byte, off int, typ uint16) {
 	for range maxLinkSteps {
 		ok := false
 		switch typ {
-		case typeVLAN, typeVLANAD, typeQinQ:
+		case ethVLAN, ethQinQ, typeOldQinQ:
 			off, typ, ok = p.vlanTag(b, off, typ)
 		case typeMPLS, typeMPLSMC:
 			off, typ, ok = p.labels(b, off)
@@ -332,7 +322,7 @@ func (p *parsed) vlanTag(b []byte, off int, typ uint16) (int, uint16, bool) {
 		p.fail(reasonTruncatedVLAN)
 		return 0, 0, false
 	}
-	if typ == typeVLANAD {
+	if typ == ethQinQ {
 		p.protos.add(protoVLANAD)
 	} else {
 		p.protos.add(protoVLAN)
@@ -366,9 +356,9 @@ func (p *parsed) labelled(b []byte, off int) (int, uint16, bool) {
 	}
 	switch b[off] >> 4 {
 	case 4:
-		return off, typeIPv4, true
+		return off, ethIPv4, true
 	case 6:
-		return off, typeIPv6, true
+		return off, ethIPv6, true
 	case 0:
 		if len(b)-off >= 4+14 {
 			p.protos.add(protoPWControl)
@@ -396,9 +386,9 @@ func (p *parsed) pppoe(b []byte, off int) ([]byte, int, uint16, bool) {
 	}
 	switch binary.BigEndian.Uint16(b[off+6:]) {
 	case 0x0021:
-		return b, off + 8, typeIPv4, true
+		return b, off + 8, ethIPv4, true
 	case 0x0057:
-		return b, off + 8, typeIPv6, true
+		return b, off + 8, ethIPv6, true
 	case 0x0281:
 		return b, off + 8, typeMPLS, true
 	}
@@ -480,11 +470,11 @@ func (p *parsed) named(list []typeProtocol, typ uint16) {
 
 func (p *parsed) network(b []byte, off int, typ uint16) {
 	switch typ {
-	case typeIPv4:
+	case ethIPv4:
 		p.ipv4(b, off)
-	case typeIPv6:
+	case ethIPv6:
 		p.ipv6(b, off)
-	case typeARP:
+	case ethARP:
 		p.arp(b, off)
 	default:
 		p.named(linkTypes, typ)
@@ -639,20 +629,20 @@ func (p *parsed) above(b []byte, off int, proto uint8) {
 // extension says whether proto is an extension header, and that its length is
 // byte 1 times unit plus least; unit 0 means 8 bytes. RFC 8200, 4302, 6275.
 func extension(proto uint8, l3 l3Kind) (id protocolID, unit, least int) {
-	if proto == 51 {
+	if proto == ipAH {
 		return protoAH, 4, 8
 	}
 	if l3 != l3IPv6 {
 		return protoNone, 0, 0
 	}
 	switch proto {
-	case 0:
+	case ipHopOpts:
 		return protoHopOpts, 8, 8
-	case 43:
+	case ipRouting:
 		return protoRouting, 8, 8
-	case 44:
+	case ipFragment:
 		return protoFragHdr, 0, 8
-	case 60, 135, 139, 140: // options, mobility, HIP, shim6 share one form
+	case ipDstOpts, 135, 139, 140: // options, mobility, HIP, shim6 share one form
 		return protoDstOpts, 8, 8
 	}
 	return protoNone, 0, 0
@@ -662,24 +652,21 @@ func (p *parsed) fragHeader(x []byte) {
 	h := p.at()
 	word := binary.BigEndian.Uint16(x[2:])
 	h.fragID = binary.BigEndian.Uint32(x[4:])
-	if word&^6 == 0 {
-		h.flags |= flagAtomic
-	}
 	p.fragment(word>>3, word&1 != 0)
 }
 
 // ipProtocols names the protocol numbers of IANA that are counted.
 var ipProtocols = [256]protocolID{
-	1: protoICMP, 2: protoIGMP, 6: protoTCP, 17: protoUDP, 33: protoDCCP, 46: protoRSVP,
-	47: protoGRE, 50: protoESP, 58: protoICMPv6, 88: protoEIGRP, 89: protoOSPF,
-	103: protoPIM, 112: protoVRRP, 115: protoL2TP, 132: protoSCTP, 136: protoUDPLite,
+	ipICMP: protoICMP, 2: protoIGMP, ipTCP: protoTCP, ipUDP: protoUDP, ipDCCP: protoDCCP, 46: protoRSVP,
+	ipGRE: protoGRE, ipESP: protoESP, ipICMPv6: protoICMPv6, 88: protoEIGRP, 89: protoOSPF,
+	103: protoPIM, 112: protoVRRP, 115: protoL2TP, ipSCTP: protoSCTP, ipUDPLite: protoUDPLite,
 }
 
 // transport reads layer 4; b ends where the IP packet ends.
 func (p *parsed) transport(b []byte, off int, proto uint8) {
 	h := p.at()
 	h.proto, h.l4off, h.payload, h.end = proto, off, off, len(b)
-	if h.flags&flagFragLater != 0 || proto == 59 {
+	if h.flags&flagFragLater != 0 || proto == ipNoNext {
 		return
 	}
 	// As in Wireshark, a protocol that IPv4 announces needs a byte to count.
@@ -687,27 +674,27 @@ func (p *parsed) transport(b []byte, off int, proto uint8) {
 		p.protos.add(id)
 	}
 	switch proto {
-	case 6:
+	case ipTCP:
 		p.tcp(b, off)
-	case 17, 136:
+	case ipUDP, ipUDPLite:
 		p.udp(b, off)
-	case 132, 33:
+	case ipSCTP, ipDCCP:
 		p.ports(b, off, 12)
-	case 1, 58:
+	case ipICMP, ipICMPv6:
 		p.icmp(b, off)
-	case 47:
+	case ipGRE:
 		p.gre(b, off)
-	case 4:
-		p.tunnelled(b, off, tunnelIPIP, 0, typeIPv4)
-	case 41:
-		p.tunnelled(b, off, tunnelIPIP, 0, typeIPv6)
-	case 137:
+	case ipIPv4:
+		p.tunnelled(b, off, tunnelIPIP, 0, ethIPv4)
+	case ipIPv6:
+		p.tunnelled(b, off, tunnelIPIP, 0, ethIPv6)
+	case ipMPLS:
 		p.tunnelled(b, off, tunnelIPIP, 0, typeMPLS)
 	}
 }
 
 // hasPorts says whether a flow of this protocol is known by its ports.
-func hasPorts(proto uint8) bool { return proto == 6 || proto == 17 || proto == 132 }
+func hasPorts(proto uint8) bool { return proto == ipTCP || proto == ipUDP || proto == ipSCTP }
 
 // ports reads the two ports of a header of hlen bytes.
 func (p *parsed) ports(b []byte, off, hlen int) bool {
@@ -785,8 +772,8 @@ func (p *parsed) icmp(b []byte, off int) {
 	h := p.at()
 	h.icmpType = b[off]
 	h.flags |= flagPayload
-	typ, quoted := uint16(typeIPv4), false
-	if h.proto == 1 {
+	typ, quoted := uint16(ethIPv4), false
+	if h.proto == ipICMP {
 		switch h.icmpType {
 		case 0, 8, 13, 14:
 			p.echo(b, off)
@@ -794,7 +781,7 @@ func (p *parsed) icmp(b []byte, off int) {
 			quoted = true
 		}
 	} else {
-		typ = typeIPv6
+		typ = ethIPv6
 		switch {
 		case h.icmpType == 128 || h.icmpType == 129:
 			p.echo(b, off)

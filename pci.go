@@ -70,19 +70,18 @@ func (s sysfs) driverDir(driver, attr string) string {
 
 // functionInfo is one PCI function as it stands now.
 type functionInfo struct {
-	addr     string // 0000:03:00.0
-	vendor   uint16
-	device   uint16
-	revision uint8
-	model    pciModel
-	driver   string // "" when none holds it
-	group    string // IOMMU group number, "" when there is no IOMMU
-	noIOMMU  bool   // the group was made up by VFIO and protects nothing
-	numa     int    // -1 when the machine has one node
-	vfs      int    // virtual functions that are switched on
-	others   []groupMember
-	usable   bool   // can be opened now
-	advice   string // "yes", or why not and what to do
+	addr    string // 0000:03:00.0
+	vendor  uint16
+	device  uint16
+	model   pciModel
+	driver  string // "" when none holds it
+	group   string // IOMMU group number, "" when there is no IOMMU
+	noIOMMU bool   // the group was made up by VFIO and protects nothing
+	numa    int    // -1 when the machine has one node
+	vfs     int    // virtual functions that are switched on
+	others  []groupMember
+	usable  bool   // can be opened now
+	advice  string // "yes", or why not and what to do
 }
 
 // groupMember is another device in the same IOMMU group.
@@ -239,15 +238,15 @@ func orDash(s string) string {
 // for which isGone holds; one of another maker is returned without an error.
 func (s sysfs) readFunction(addr string) (functionInfo, error) {
 	f := functionInfo{addr: addr, numa: -1}
-	var id [3]uint64
-	for i, attr := range []string{"vendor", "device", "revision"} {
+	var id [2]uint64
+	for i, attr := range []string{"vendor", "device"} {
 		v, err := s.readNumber(s.device(addr, attr), 16)
 		if err != nil {
 			return f, fmt.Errorf("%s: %w", addr, err)
 		}
 		id[i] = v
 	}
-	f.vendor, f.device, f.revision = uint16(id[0]), uint16(id[1]), uint8(id[2])
+	f.vendor, f.device = uint16(id[0]), uint16(id[1])
 	if f.vendor != vendorMellanox {
 		return f, nil
 	}

@@ -81,7 +81,6 @@ func (ft *fakeTree) add(f fakeFunction) {
 	dir := "sys/devices/pci0000:00/" + f.addr
 	ft.put(dir+"/vendor", fmt.Sprintf("0x%04x\n", f.vendor))
 	ft.put(dir+"/device", fmt.Sprintf("0x%04x\n", f.device))
-	ft.put(dir+"/revision", "0x02\n")
 	ft.put(dir+"/resource", "0x00000000fb000000 0x00000000fb0fffff 0x000000000014220c\n0x0000000000000000 0x0000000000000000 0x0000000000000000\n")
 	ft.put(dir+"/class", fmt.Sprintf("0x%06x\n", f.class))
 	ft.put(dir+"/numa_node", f.numa+"\n")
@@ -219,7 +218,6 @@ func TestFindEveryModel(t *testing.T) {
 		f, err := findFunction(ft.fs, "03:00.0")
 		require.NoError(t, err)
 		require.Equal(t, m, f.model)
-		require.Equal(t, uint8(2), f.revision)
 		require.Equal(t, m.vf, strings.HasSuffix(f.title(), " VF"))
 	}
 }

@@ -8,7 +8,7 @@ package main
 // Places are in the manual's coordinates: byte offset of a big-endian dword,
 // highest and lowest bit in it (31 is the dword's first bit on the wire).
 // The comment above a group is the manual's structure, the one behind a line its
-// field. nic_test.go compares each with the published layout and looks for
+// field. prm_test.go compares each with the published layout and looks for
 // overlaps.
 
 import (
@@ -217,7 +217,6 @@ var (
 	segFwSubminor     = field{0x04, 15, 0}    // fw_rev_subminor
 	segCmdqHi         = field{0x10, 31, 0}    // cmdq_phy_addr_63_32
 	segCmdqLo         = field{0x14, 31, 12}   // cmdq_phy_addr_31_12
-	segNicInterface   = field{0x14, 9, 8}     // nic_interface
 	segLogCmdqSize    = field{0x14, 7, 4}     // log_cmdq_size
 	segLogCmdqStride  = field{0x14, 3, 0}     // log_cmdq_stride
 	segDoorbell       = field{0x18, 31, 0}    // command_doorbell_vector
@@ -298,18 +297,17 @@ var (
 
 // mkc
 var (
-	mkcFree         = field{0x00, 30, 30} // free
-	mkcRelaxedWrite = field{0x00, 18, 18} // relaxed_ordering_write
-	mkcUmrEn        = field{0x00, 15, 15} // umr_en
-	mkcLw           = field{0x00, 11, 11} // lw
-	mkcLr           = field{0x00, 10, 10} // lr
-	mkcModeLo       = field{0x00, 9, 8}   // access_mode_1_0
-	mkcQpn          = field{0x04, 31, 8}  // qpn
-	mkcLength64     = field{0x0c, 31, 31} // length64
-	mkcPd           = field{0x0c, 23, 0}  // pd
-	mkcLength       = wide{0x18}          // len
-	mkcOctwords     = field{0x34, 31, 0}  // translations_octword_size
-	mkcLogPageSize  = field{0x38, 5, 0}   // log_page_size
+	mkcFree        = field{0x00, 30, 30} // free
+	mkcUmrEn       = field{0x00, 15, 15} // umr_en
+	mkcLw          = field{0x00, 11, 11} // lw
+	mkcLr          = field{0x00, 10, 10} // lr
+	mkcModeLo      = field{0x00, 9, 8}   // access_mode_1_0
+	mkcQpn         = field{0x04, 31, 8}  // qpn
+	mkcLength64    = field{0x0c, 31, 31} // length64
+	mkcPd          = field{0x0c, 23, 0}  // pd
+	mkcLength      = wide{0x18}          // len
+	mkcOctwords    = field{0x34, 31, 0}  // translations_octword_size
+	mkcLogPageSize = field{0x38, 5, 0}   // log_page_size
 )
 
 // create_cq_in
@@ -453,7 +451,6 @@ var (
 // tirc
 var (
 	tircDispType      = field{0x04, 31, 28} // disp_type
-	tircSymmetric     = field{0x20, 31, 31} // rx_hash_symmetric
 	tircIndirectTable = field{0x20, 23, 0}  // indirect_table
 	tircHashFn        = field{0x24, 31, 28} // rx_hash_fn
 	tircTd            = field{0x24, 23, 0}  // transport_domain
@@ -720,7 +717,6 @@ var (
 	capCqPeriodModeModify        = field{0x44, 28, 28} // cq_period_mode_modify
 	capCqPeriodStartFromCqe      = field{0x44, 20, 20} // cq_period_start_from_cqe
 	capUar4k                     = field{0x48, 31, 31} // uar_4k
-	capUarSz                     = field{0x48, 21, 16} // uar_sz
 	capBf                        = field{0x4c, 31, 31} // bf
 	capLogBfRegSize              = field{0x4c, 20, 16} // log_bf_reg_size
 	capDriverVersion             = field{0x4c, 30, 30} // driver_version
@@ -737,8 +733,6 @@ var (
 	capMiniCqeRespStrideIndex    = field{0xb4, 3, 3}   // mini_cqe_resp_stride_index
 	capNicReceiveSteeringDiscard = field{0x68, 31, 31} // nic_receive_steering_discard
 	capUmrPtrRlky                = field{0x44, 15, 15} // umr_ptr_rlky
-	capLogMaxCurrentUcList       = field{0x7c, 4, 0}   // log_max_current_uc_list
-	capLogMaxCurrentMcList       = field{0x7c, 12, 8}  // log_max_current_mc_list
 	capReceiveDiscardVportDown   = field{0x68, 30, 30} // receive_discard_vport_down
 )
 
@@ -754,7 +748,6 @@ var (
 	ethCapSwp                     = field{0x04, 31, 31} // swp
 	ethCapSwpCsum                 = field{0x04, 30, 30} // swp_csum
 	ethCapSwpLso                  = field{0x04, 29, 29} // swp_lso
-	ethCapCqeChecksumFull         = field{0x04, 28, 28} // cqe_checksum_full
 )
 
 // flow_table_nic_cap
@@ -896,7 +889,6 @@ const (
 	uarPageSize = 4096
 	uarCQArm    = 0x20
 	uarEQArm    = 0x40 // tells the consumer index and asks for an interrupt
-	uarEQUpdate = 0x48 // tells the consumer index only
 	uarSQ       = 0x800
 
 	recordRQ    = 0
@@ -997,20 +989,19 @@ const (
 	hashIPv6     = 1
 	hashUDP      = 1
 
-	tableNICReceive  = 0
-	missToTable      = 1
-	destTable        = 1
-	destTIR          = 2
-	actionDrop       = 2
-	actionForward    = 4
-	actionCount      = 8
-	enableOuter      = 1 // match_criteria_enable: a bit for each set of headers
-	enableMisc       = 2
-	vportListUC      = 0
-	vportListMC      = 1
-	timestampFree    = 0
-	timestampDefault = 1
-	timestampReal    = 2
+	tableNICReceive = 0
+	missToTable     = 1
+	destTable       = 1
+	destTIR         = 2
+	actionDrop      = 2
+	actionForward   = 4
+	actionCount     = 8
+	enableOuter     = 1 // match_criteria_enable: a bit for each set of headers
+	enableMisc      = 2
+	vportListUC     = 0
+	vportListMC     = 1
+	timestampFree   = 0
+	timestampReal   = 2
 )
 
 // Event types (chapter Events).
@@ -1080,7 +1071,6 @@ const (
 	umrWQEMax    = 1008 // bytes of a WQE: 63 segments
 	umrWQEHeader = 128
 	mttReadWrite = 3 // low bits of a translation entry
-	nextWQESize  = 16
 )
 
 // statusNames are the command statuses with the manual's short name and what it

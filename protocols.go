@@ -81,12 +81,12 @@ func (id protocolID) String() string {
 	return "unknown"
 }
 
-// verdict is the outcome of reading something that may continue in a later
+// readState is the outcome of reading something that may continue in a later
 // segment.
-type verdict uint8
+type readState uint8
 
 const (
-	notThis verdict = iota // is something else, or broken
+	notThis readState = iota // is something else, or broken
 	needMore
 	complete
 )
@@ -257,7 +257,7 @@ func clientHelloStart(b []byte) bool {
 // be cut into several records and b may hold only its beginning. scratch takes
 // the message when it is spread over records. The name points into b or scratch
 // and is empty where the client sends none.
-func clientHello(b, scratch []byte) (name []byte, v verdict) {
+func clientHello(b, scratch []byte) (name []byte, v readState) {
 	if !clientHelloStart(b) {
 		return nil, notThis
 	}
@@ -289,8 +289,8 @@ func clientHello(b, scratch []byte) (name []byte, v verdict) {
 }
 
 // handshakeBytes joins the bodies of the handshake records at the front of b.
-// The verdict is complete if b ends with a record's end.
-func handshakeBytes(b, scratch []byte) ([]byte, verdict) {
+// The state is complete if b ends with a record's end.
+func handshakeBytes(b, scratch []byte) ([]byte, readState) {
 	n := 0
 	for i := range maxRecords {
 		if len(b) < 5 {
@@ -404,30 +404,28 @@ func httpResponse(b []byte) bool {
 	return len(b) >= 12 && string(b[:7]) == "HTTP/1." && b[8] == ' ' && b[9] >= '1' && b[9] <= '5'
 }
 
-// httpRequest reads method and Host of the request at b[0]. size is the length
+// httpRequest reads Host of the request at b[0]. size is the length
 // of the head when it is all there. The host points into b.
-func httpRequest(b []byte) (method, host []byte, size int, v verdict) {
+func httpRequest(b []byte) (host []byte, size int, v readState) {
 	if !httpStart(b) {
-		return nil, nil, 0, notThis
+		return nil, 0, notThis
 	}
 	line := bytes.IndexByte(b[:min(len(b), maxRequestLine)], '\n')
 	if line < 0 {
 		if len(b) >= maxRequestLine {
-			return nil, nil, 0, notThis
+			return nil, 0, notThis
 		}
-		return nil, nil, 0, needMore
+		return nil, 0, needMore
 	}
 	first := bytes.TrimSuffix(b[:line], []byte("\r"))
 	if at := bytes.LastIndex(first, []byte(" HTTP/1.")); at < 0 || at+9 != len(first) {
-		return nil, nil, 0, notThis
+		return nil, 0, notThis
 	}
-	method = first[:bytes.IndexByte(first, ' ')]
-	host, size, v = httpHead(b, line+1)
-	return method, host, size, v
+	return httpHead(b, line+1)
 }
 
 // httpHead reads header lines from at on until the empty one.
-func httpHead(b []byte, at int) (host []byte, size int, v verdict) {
+func httpHead(b []byte, at int) (host []byte, size int, v readState) {
 	for at < len(b) {
 		n := bytes.IndexByte(b[at:], '\n')
 		if n < 0 {
@@ -478,19 +476,17 @@ func bgpMarker(b []byte) bool {
 type dnsWalk struct {
 	questions int
 	prefix    int // bytes of header and question section
-	response  bool
 	rcode     uint8
 }
 
 // checkDNS walks a whole message: every name, record and length, with bounds on
 // records, pointers and name lengths. Pointers must lead backwards, so a name
-// ends. verdict needMore means that the message ends too early but is sound so
-// far.
-func checkDNS(b []byte) (w dnsWalk, v verdict) {
+// ends. needMore means that the message ends too early but is sound so far.
+func checkDNS(b []byte) (w dnsWalk, v readState) {
 	if len(b) < 12 {
 		return w, needMore
 	}
-	w.response, w.rcode = b[2]&0x80 != 0, b[3]&15
+	w.rcode = b[3] & 15
 	w.questions = int(binary.BigEndian.Uint16(b[4:]))
 	records := 0
 	for at := 6; at < 12; at += 2 {
@@ -524,7 +520,7 @@ func checkDNS(b []byte) (w dnsWalk, v verdict) {
 }
 
 // dnsName returns the offset behind the name at off.
-func dnsName(b []byte, off int) (next int, v verdict) {
+func dnsName(b []byte, off int) (next int, v readState) {
 	at, size, jumps, limit := off, 0, 0, off
 	for at < len(b) {
 		n := int(b[at])
@@ -571,7 +567,7 @@ func checkARP(b []byte) bool {
 
 // checkDHCPv4 checks the fixed part, the cookie and every option's length.
 // Padding counts as an option: gopacket keeps each.
-func checkDHCPv4(b []byte) verdict {
+func checkDHCPv4(b []byte) readState {
 	if len(b) < 240 {
 		return needMore
 	}
@@ -596,7 +592,7 @@ func checkDHCPv4(b []byte) verdict {
 
 // checkDHCPv6 checks every option's length. A length of 0xfffc and more would
 // wrap in gopacket; it cannot fit a datagram anyway.
-func checkDHCPv6(b []byte) verdict {
+func checkDHCPv6(b []byte) readState {
 	if len(b) < 4 {
 		return needMore
 	}
@@ -621,7 +617,7 @@ func checkDHCPv6(b []byte) verdict {
 
 // checkND checks the options of neighbour discovery message b, ICMPv6 header
 // included; fixed is the length before the options.
-func checkND(b []byte, fixed int) verdict {
+func checkND(b []byte, fixed int) readState {
 	if len(b) < fixed {
 		return needMore
 	}

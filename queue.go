@@ -133,8 +133,8 @@ func withCounter(w uint64, n uint16) uint64 {
 	return w&^(0xffff<<32) | uint64(bits.ReverseBytes16(n))<<32
 }
 
-// tailTag is the flow tag of a receive completion (24 bits).
-func tailTag(w uint64) uint32 { return bits.ReverseBytes32(uint32(w)) & indexMask24 }
+// tailQueue is the queue that an error completion is about (24 bits).
+func tailQueue(w uint64) uint32 { return bits.ReverseBytes32(uint32(w)) & indexMask24 }
 
 // be16word, be32word and be64word turn a big-endian field of an overlay, which
 // was loaded as a machine word.
@@ -159,7 +159,7 @@ func decodeError(e *cqe, w uint64) cqeError {
 	v := be64word(e.timestamp) // the same 8 bytes carry syndromes in an error CQE
 	return cqeError{
 		opcode: tailOpcode(w), syndrome: uint8(v), vendor: uint8(v >> 8), hwType: uint8(v >> 16), hardware: uint8(v >> 24),
-		wqeOpcode: uint8(w), queue: tailTag(w), counter: tailCounter(w),
+		wqeOpcode: uint8(w), queue: tailQueue(w), counter: tailCounter(w),
 	}
 }
 
@@ -259,7 +259,8 @@ func (q *compQueue) arm() {
 // fired notes that the event asked for has come.
 func (q *compQueue) fired() { q.armSN++ }
 
-// hwEvent is one entry of an event queue, decoded. arg and more depend on kind.
+// hwEvent is one entry of an event queue, decoded. sub is the subtype, data what depends on
+// kind.
 type hwEvent struct {
 	kind uint8
 	sub  uint8

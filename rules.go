@@ -33,9 +33,6 @@ const (
 	maxRules = 1024 // locations, as many as Linux has
 	anyLoc   = -1
 	ruleDrop = -1 // action
-
-	ipESP = 50
-	ipAH  = 51
 )
 
 // rule is one rule. What it looks at stands in the order of its flow type's words.
@@ -602,8 +599,8 @@ type ruleGroup struct {
 // a location, so that the order of entries is that of locations. A group reaches up
 // to where the next begins, and its spare entries take further rules of its kind
 // without a change of groups. That of two groups the one with the lower entries is
-// looked at first is what Linux relies on too. Every group costs the device a look-up: rules of one
-// kind do best side by side.
+// looked at first is what Linux relies on too. Every group costs the device a look-up:
+// rules of one kind do best side by side.
 func groupRules(rules []rule, log uint8, byVersion bool) (out []ruleGroup) {
 	for _, r := range rules {
 		mask, _ := r.match(byVersion)

@@ -23,12 +23,11 @@ import (
 type packet struct {
 	b         []byte // first fragment, cut where the frame or the fragment ends
 	size      uint32 // of the whole frame, without FCS
-	slot      uint32 // WQE in the ring; of a striding queue the position of the frame
+	slot      uint32 // WQE in the ring; of a striding queue the frame's position; of a guest the room it may grow to (roomy)
 	at        uint32 // offset of b in the pool
 	hash      uint32
 	timestamp uint64 // in the device's format
 	info      uint32 // bytes of the completion, see its methods
-	tag       uint32 // flow tag of the rule that let it in
 	checksum  uint16 // ones' complement sum over the IP packet; 0 is not known
 	hashType  uint8
 	frags     uint8
@@ -71,7 +70,6 @@ type rxStats struct {
 	oversize  counter // longer than the MTU allows or the buffers hold
 	starved   counter // bulks not posted for want of pages
 	doorbells counter // stores to the receive doorbell record
-	polls     counter
 	filler    counter // completions that only fill up a multi-packet WQE
 	blocks    counter // compressed sessions
 	small     counter // completions in them
@@ -85,8 +83,8 @@ type rxStats struct {
 
 // rxTally is what has been counted and not yet published.
 type rxTally struct {
-	packets, bytes, wqeErr, oversize, starved, doorbells, polls, filler, blocks, small, recovered uint64
-	fillerStrides, stripped, ended                                                                uint64
+	packets, bytes, wqeErr, oversize, starved, doorbells, filler, blocks, small, recovered uint64
+	fillerStrides, stripped, ended                                                         uint64
 }
 
 // publish makes the tally visible to others.
@@ -98,7 +96,6 @@ func (q *recvQueue) publish() {
 	s.oversize.add(t.oversize)
 	s.starved.add(t.starved)
 	s.doorbells.add(t.doorbells)
-	s.polls.add(t.polls)
 	s.filler.add(t.filler)
 	s.blocks.add(t.blocks)
 	s.small.add(t.small)
@@ -560,7 +557,6 @@ func (q *recvQueue) discard() (lost uint64) {
 
 // account ends a poll.
 func (q *recvQueue) account(packets int, bytes uint64) {
-	q.tally.polls++
 	q.tally.packets += uint64(packets)
 	q.tally.bytes += bytes
 }
@@ -764,7 +760,7 @@ func (q *recvQueue) refused(e *cqe, w uint64) {
 func describe(p *packet, e *cqe, size uint32) {
 	p.size = size
 	p.hash, p.hashType, p.checksum = be32word(e.hash), e.hashType, be16word(e.checksum)
-	p.timestamp, p.info, p.tag = be64word(e.timestamp), e.info, tailTag(e.tail)
+	p.timestamp, p.info = be64word(e.timestamp), e.info
 }
 
 // viewWhole points p at the frame in WQE slot, which is not longer than its

@@ -162,7 +162,7 @@ func (w *checkWork) handle(c *channel, packets []packet) {
 		if ok && len(w.last) > 1 {
 			last = &w.last[be16(b, 34)]
 		}
-		if !ok || number < *last || len(b) != int(p.size) || p.ok() != 7 || p.tag != 0 {
+		if !ok || number < *last || len(b) != int(p.size) || p.ok() != 7 {
 			w.bad.Add(1)
 			continue
 		}

@@ -69,7 +69,7 @@ type sendPlan struct {
 // headers inside a tunnel its business. Frames that cannot be decoded are sent as
 // they are.
 func planFrame(b []byte, set offloadSet, mtu int, swp bool) (p sendPlan) {
-	if set&offloadVLAN != 0 && len(b) >= etherHeader+vlanTag && be16(b, 12) == typeVLAN {
+	if set&offloadVLAN != 0 && len(b) >= etherHeader+vlanTag && be16(b, 12) == ethVLAN {
 		p.offload.insert, p.offload.vlan = true, be16(b, 14)
 		copy(b[vlanTag:], b[:12])
 		b = b[vlanTag:]

@@ -40,9 +40,6 @@ import (
 const (
 	hashAddrs = hashSrcIP | hashDstIP
 	hashPorts = hashAddrs | hashSrcPort | hashDstPort
-
-	ipTCP = 6
-	ipUDP = 17
 )
 
 // rssClass is one kind of traffic: what it matches in the spread table, and
@@ -175,16 +172,15 @@ type queueTable struct {
 
 // Entries of the filter table.
 const (
-	filterLog    = 7
-	filterMulti  = 1<<filterLog - 2 // the one multicast entry
-	filterAll    = 1<<filterLog - 1 // the one catch-all entry
-	filterUnused = ^uint32(0)
-	spreadLog    = 4
-	trapLog      = 4
-	rulesLevel   = 0 // kept free where there are none: they may come later
-	filterLevel  = 1
-	trapLevel    = 2
-	spreadLevel  = 3
+	filterLog   = 7
+	filterMulti = 1<<filterLog - 2 // the one multicast entry
+	filterAll   = 1<<filterLog - 1 // the one catch-all entry
+	spreadLog   = 4
+	trapLog     = 4
+	rulesLevel  = 0 // kept free where there are none: they may come later
+	filterLevel = 1
+	trapLevel   = 2
+	spreadLevel = 3
 )
 
 // spreadTo says which receive queues packets go to.
@@ -287,7 +283,7 @@ func (s *steering) directTIR(td, rqn uint32, u *undo) (tir uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:], false); err != nil {
+	if tir, err = s.fw.createTIR(td, rqt, rssHash{fields: hashAddrs}, symmetricKey[:]); err != nil {
 		return 0, fmt.Errorf("TIR: %w", err)
 	}
 	u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })
@@ -382,7 +378,7 @@ func (s *steering) addClasses(c caps, td, rqt, trap uint32, u *undo) error {
 		}
 		tir, err := trap, error(nil)
 		if tir == noTIR || class.group != len(spreadGroups)-1 {
-			if tir, err = s.fw.createTIR(td, rqt, class.hash, symmetricKey[:], false); err != nil {
+			if tir, err = s.fw.createTIR(td, rqt, class.hash, symmetricKey[:]); err != nil {
 				return fmt.Errorf("TIR for %s: %w", class.name, err)
 			}
 			u.add("TIR", func() error { return s.fw.destroy(opDestroyTIR, tir) })

@@ -184,7 +184,6 @@ type icoQueue struct {
 	buf    dmaMem
 	failed bool
 	cause  cqeError
-	umrs   counter // UMR work requests
 }
 
 // icoPost is a UMR under way: for whom.
@@ -273,20 +272,11 @@ func (q *icoQueue) ring() {
 	}
 	ctrl := &q.segs[(q.last&q.mask)*segsPerBlock]
 	ctrl.b |= be64word(ctrlCQE << 32)
-	q.umrs.add(uint64(q.phead - q.markedPosts()))
 	q.marks[q.mhead&q.mask] = icoMark{q.pi, uint16(q.last), q.phead}
 	q.mhead++
 	q.rung = q.pi
 	q.rec.store(recordSQ, q.pi&0xffff)
 	regWrite64(q.uar, uarSQ, be64word(ctrl.a))
-}
-
-// markedPosts is how many posts the last mark covers.
-func (q *icoQueue) markedPosts() uint32 {
-	if q.mhead == q.mtail {
-		return q.ptail
-	}
-	return q.marks[(q.mhead-1)&q.mask].posts
 }
 
 // complete takes what the device has done.

@@ -6,7 +6,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"net/netip"
@@ -256,7 +255,7 @@ func (f *flow) application() protocolID {
 	switch {
 	case f.app != protoNone:
 		return f.app
-	case f.key.proto == 6:
+	case f.key.proto == ipTCP:
 		return tcpTable.lookup(f.key.portA, f.key.portB)
 	}
 	return protoNone
@@ -288,9 +287,6 @@ func sortedCounts(m map[string]uint64, n int) []nameLine {
 	})
 	return list[:min(len(list), n)]
 }
-
-// json is the summary as one object on one line.
-func (s *summary) json() ([]byte, error) { return json.Marshal(s) }
 
 // text is the summary for a person. Names come from the wire and are quoted, so
 // that they cannot drive a terminal.

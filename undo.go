@@ -1,7 +1,8 @@
 package main
 
 // undo.go owns the list of steps that take back what was done. A step is added
-// right after what it undoes; failure and close run the same list, backwards.
+// right after what it undoes; failure and close run the same list, backwards. It does
+// not own what a step does, nor when a list runs.
 
 import "fmt"
 

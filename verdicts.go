@@ -178,7 +178,8 @@ func pass(packets []packet, frames []xdpFrame, verdicts []xdpVerdict) []packet {
 	return packets[:n]
 }
 
-// redirect hands frames[i] for each i of which to where its program wants it. pool is as with xdpSink. The channel's goroutine calls it.
+// redirect hands frames[i] for each i of which to where its program wants it. pool is
+// as with xdpSink. The channel's goroutine calls it.
 func (c *channel) redirect(pool *pagePool, frames []xdpFrame, which []uint8) {
 	for len(which) > 0 {
 		to := frames[which[0]].to
@@ -273,7 +274,7 @@ func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8, t 
 // copied into one of own where there is no pool.
 func (f *xdpFrame) guest(pool, own *pagePool) (g guest, ok bool) {
 	size := f.end - f.start
-	g = guest{size: size, hash: f.meta.hash, info: f.meta.info, timestamp: f.meta.timestamp, tag: f.meta.tag, hashType: f.meta.hashType}
+	g = guest{size: size, hash: f.meta.hash, info: f.meta.info, timestamp: f.meta.timestamp, hashType: f.meta.hashType}
 	if pool != nil {
 		g.at = f.place()
 		g.room = uint32(len(f.mem)) - f.start

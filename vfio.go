@@ -452,10 +452,6 @@ func (v *vfioDevice) bar0() []byte            { return v.bar }
 func (v *vfioDevice) iovaRanges() []iovaRange { return slices.Clone(v.ranges) }
 func (v *vfioDevice) vectors() int            { return v.nvec }
 
-// model is which NIC this is; revision is its PCI revision.
-func (v *vfioDevice) model() pciModel { return v.info.model }
-func (v *vfioDevice) revision() uint8 { return v.info.revision }
-
 // named puts the function's address in front of an error.
 func (v *vfioDevice) named(err error) error {
 	if err == nil {
@@ -472,18 +468,6 @@ func (v *vfioDevice) whileOpen(f func() error) error {
 		return v.named(errVFIOClosed)
 	}
 	return v.named(f())
-}
-
-func (v *vfioDevice) readConfig(off int, p []byte) error {
-	return v.whileOpen(func() error {
-		if off < 0 || uint64(off) > v.config.size || uint64(len(p)) > v.config.size-uint64(off) {
-			return fmt.Errorf("configuration space has %d bytes, %d at %d were asked for", v.config.size, len(p), off)
-		}
-		if err := v.groups.k.pread(v.fd, p, int64(v.config.offset)+int64(off)); err != nil {
-			return fmt.Errorf("configuration space can't be read: %w", err)
-		}
-		return nil
-	})
 }
 
 func (v *vfioDevice) setBusMaster(on bool) error {

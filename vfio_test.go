@@ -40,8 +40,7 @@ func TestVFIOLife(t *testing.T) {
 	k := newFakeKernel()
 	v, gs := openFake(t, k)
 	require.Equal(t, nic0, v.name())
-	require.Equal(t, "ConnectX-5", v.model().name)
-	require.Equal(t, uint8(2), v.revision())
+	require.Equal(t, "ConnectX-5", v.info.model.name)
 	require.Len(t, v.bar0(), 1<<20)
 	require.Equal(t, 64, v.vectors())
 	require.Equal(t, []iovaRange{{0, 0xfedfffff}, {0xfef00000, 1<<39 - 1}}, v.iovaRanges())
@@ -69,7 +68,7 @@ func TestVFIOLife(t *testing.T) {
 	require.Equal(t, k.count["3b71"], k.count["3b72"], "every map has its unmap")
 
 	for _, err := range []error{
-		v.readConfig(0, make([]byte, 4)), v.setBusMaster(true), v.reset(), v.mapDMA(mem, 1<<32), v.unmapDMA(1<<32, 4096),
+		v.setBusMaster(true), v.reset(), v.mapDMA(mem, 1<<32), v.unmapDMA(1<<32, 4096),
 	} {
 		require.ErrorIs(t, err, errVFIOClosed)
 	}
@@ -114,9 +113,6 @@ func wholeLife(s sysfs, gs *vfioGroups, mem []byte) error {
 			return err
 		}
 		if err := v.reset(); err != nil {
-			return err
-		}
-		if err := v.readConfig(0, make([]byte, 64)); err != nil {
 			return err
 		}
 		if err := v.setBusMaster(true); err != nil {
@@ -472,21 +468,6 @@ func TestVFIOReset(t *testing.T) {
 	k.requireClean(t, gs)
 }
 
-func TestVFIOConfig(t *testing.T) {
-	k := newFakeKernel()
-	v, gs := openFake(t, k)
-	var b [2]byte
-	require.NoError(t, v.readConfig(configCommand, b[:]))
-	require.Equal(t, [2]byte{commandMemory, 0}, b)
-	require.NoError(t, v.readConfig(4095, b[:1]))
-	require.NoError(t, v.readConfig(4096, nil))
-	for _, off := range []int{-1, 4095, 4096, 1 << 62} {
-		oneLine(t, v.readConfig(off, b[:]), "4096 bytes")
-	}
-	require.NoError(t, v.close())
-	k.requireClean(t, gs)
-}
-
 func TestVFIORemovalEvent(t *testing.T) {
 	k := newFakeKernel()
 	v, gs := openFake(t, k)
@@ -514,7 +495,6 @@ func TestVFIOConcurrentClose(t *testing.T) {
 					_ = v.unmapDMA(iova, uint64(len(mem)))
 				}
 				_, _ = v.enableVectors(1 + i)
-				_ = v.readConfig(0, make([]byte, 4))
 			}
 		})
 	}

@@ -2,9 +2,9 @@ package main
 
 // xdp.go owns programs that see a frame before it becomes a packet: what they are
 // shown, what they may answer, how far they may move a frame's ends, and the
-// programs that are built in. It does not own the packet filter language (bpf.go),
-// what the device knows of a frame (metadata.go), or what a channel does with an
-// answer (attach.go).
+// programs that are built in. Those do with less than a program may ask and move. It
+// does not own the packet filter language (bpf.go), what the device knows of a frame
+// (metadata.go), or what a channel does with an answer (verdicts.go).
 // (Linux: XDP.)
 
 import (

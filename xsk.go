@@ -2,8 +2,8 @@ package main
 
 // xsk.go owns the driver's side of an XSK socket: the receive queue whose buffers
 // are UMEM frames, the rings towards the client, need-wakeup, and the counters of
-// both. Sending and a turn of both is xsktx.go's. It does not own the frames' layout (umem.go), the
-// rings' (xskring.go), nor how a socket comes to a queue and leaves it
+// both. Sending and a turn of both is xsktx.go's. It does not own the frames' layout
+// (umem.go), the rings' (xskring.go), nor how a socket comes to a queue and leaves it
 // (xskbind.go).
 // Manual: chapters Receive Queue, Send Queue.
 //

@@ -104,7 +104,11 @@ func (c *xskClient) close() error { return c.undo.run() }
 func (c *xskClient) listen() {
 	kind, b, fds, err := readMessage(c.conn, 0)
 	closeFDs(fds)
-	for err == nil && kind == xskCounts|xskAnswer && len(c.said) == 0 {
+	for err == nil && kind == xskCounts|xskAnswer {
+		select {
+		case <-c.said: // it came too late for who asked
+		default:
+		}
 		c.said <- b[xskHeader:]
 		kind, b, fds, err = readMessage(c.conn, 0)
 		closeFDs(fds)

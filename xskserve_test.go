@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -391,6 +392,33 @@ func TestXSKAttachSummary(t *testing.T) {
 	require.Eventually(t, func() bool { return r.server.lives.Load() == 0 }, 10*time.Second, time.Millisecond)
 	s = summary("-mode txonly -size 100 -count 1000")
 	require.Equal(t, []uint64{0, 0, 1000, 100_000}, []uint64{s.RxPackets, s.RxBytes, s.TxPackets, s.TxBytes})
+}
+
+// Counters that come after nobody waits for them any more do not end a client: it
+// keeps the newest and hears why the other side ends it.
+func TestXSKLateCounts(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var ends [2]*net.UnixConn
+	for i, fd := range pair {
+		f := os.NewFile(uintptr(fd), "end")
+		conn, err := net.FileConn(f)
+		require.NoError(t, errors.Join(err, f.Close()))
+		t.Cleanup(func() { _ = conn.Close() })
+		ends[i] = conn.(*net.UnixConn)
+	}
+	const answers = 3
+	for i := range uint64(answers) {
+		b := make([]byte, xskHeader+8)
+		putHeader(b, xskCounts|xskAnswer, len(b))
+		le.PutUint64(b[xskHeader:], i)
+		require.NoError(t, writeMessage(ends[1], b))
+	}
+	require.NoError(t, writeMessage(ends[1], xskRefusal(xskClosed, "the port closes")))
+	c := &xskClient{conn: ends[0], over: make(chan error, 1), said: make(chan []byte, 1)}
+	c.listen()
+	require.EqualError(t, <-c.over, "the appliance has taken the queue back: the port closes")
+	require.Equal(t, uint64(answers-1), le.Uint64(<-c.said))
 }
 
 // Of what was put into the TX ring only what the driver has told is counted as

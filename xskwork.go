@@ -59,7 +59,6 @@ func newXSKWork(c *channel, cfg xskWorkConfig, u *undo) (*xskWork, error) {
 	w := &xskWork{app: newXSKApp(frames, cfg.umem.frame, rings.b, places), mode: cfg.mode, size: cfg.size, file: cfg.file, sendQuota: sendQuota{left: cfg.left},
 		sock: newSocket(mem, rings.b, places)}
 	w.sock.wakeups, w.sock.ours, w.swap = true, true, c.xskTo == c.n
-	w.sock.multi = c.xsk.recv.piecesFor(mem, false) == 0
 	if err := c.attachXSK(w.sock); err != nil {
 		return nil, err
 	}

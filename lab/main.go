@@ -55,7 +55,7 @@ type lab struct {
 	root   string // a Debian root inside it
 	out    string // logs of this scenario
 	binary string // mlx5d
-	shared string // reference material beside the checkout; may not exist
+	shared string // reference material; the scenario appliance replays captures of it
 	accel  string
 	update bool // write reference files instead of comparing with them
 	agent  []byte

@@ -1,10 +1,10 @@
 package model
 
-// cmd_queues.go owns the commands of queues: event, completion, send and
-// receive queues and receive memory pools; their limits, states and references.
-// How queues work is in queue.go, send.go and receive.go; TIR, TIS and RQT are
-// in cmd_transport.go. Manual: chapters "Event queue", "Completion queue",
-// "Send queue", "Receive queue", "Receive memory pool".
+// cmd_queues.go owns the commands of event, completion and send queues: their
+// limits, states and references. It does not own those of receive queues and memory
+// pools (cmd_receive.go), those of TIR, TIS and RQT (cmd_transport.go), nor how queues
+// work (queue.go, send.go). Manual: chapters "Event queue", "Completion queue",
+// "Send queue".
 
 // ringShape is a queue buffer as a context describes it.
 type ringShape struct {

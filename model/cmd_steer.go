@@ -1,8 +1,8 @@
 package model
 
-// cmd_steer.go owns the commands of flow steering: tables, groups, entries,
-// counters and roots, and the rules they obey. How a packet walks through them
-// is in walk.go, which learns of every change from steerRev.
+// cmd_steer.go owns the commands of flow steering: tables, groups and roots, and the
+// rules they obey. It does not own entries and counters (cmd_fte.go), nor how a packet
+// walks through them (walk.go, which learns of every change from steerRev).
 // Manual: chapter "Flow table".
 //
 // A table has a level and may lead only to tables of a higher one. A group

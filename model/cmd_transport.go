@@ -1,8 +1,8 @@
 package model
 
 // cmd_transport.go owns the commands of TIR, TIS and RQT: where received
-// packets go after steering, and on whose behalf packets are sent. The hash is
-// in rss.go. Manual: chapters "TIR", "TIS" and "RQT".
+// packets go after steering, and on whose behalf packets are sent. It does not own
+// the hash (rss.go). Manual: chapters "TIR", "TIS" and "RQT".
 
 func (d *Device) cmdCreateTIR(in, out []byte) *refusal {
 	c := createTIRCtx.in(in)

@@ -2,7 +2,8 @@ package model
 
 // compress.go owns completion compression, basic layout: a run of receive
 // completions that differ in few fields becomes one title and arrays of eight
-// small ones. Manual: chapter "Completion queue", section "CQE compression".
+// small ones. It does not own what a completion says (receive.go) nor where it is put
+// (queue.go). Manual: chapter "Completion queue", section "CQE compression".
 //
 // A session of n completions takes n entries of the ring. Its title stands in
 // the first, the first array in the second, array k in entry 8*k; the entries

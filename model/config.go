@@ -2,8 +2,9 @@ package model
 
 // config.go owns the function's configuration space: identity, BAR0 sizing,
 // the power management, PCI Express and MSI-X capabilities, and what writing
-// there sets off. Source: PCI Express Base Specification, chapter "Software
-// initialization"; the places of the capabilities are those of real cards.
+// there sets off. It does not own what a reset does to the device (device.go). Source:
+// PCI Express Base Specification, chapter "Software initialization"; the places of the
+// capabilities are those of real cards.
 
 import (
 	"encoding/binary"
@@ -31,7 +32,6 @@ const (
 
 	vendorID    = 0x15b3
 	subsystemID = 0x0020
-	pcieGen3    = 3
 )
 
 // cfgWritable lists the bits that a host may change, by 16-bit register.

@@ -5,6 +5,7 @@ package model
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"testing"
 	"time"
 
@@ -491,4 +492,14 @@ func TestRun(t *testing.T) {
 	require.Eventually(t, func() bool { return load32(e, 60)&1 == 0 }, 5*time.Second, 100*time.Microsecond)
 	close(stop)
 	<-done
+}
+
+// LinkSpeed is the speed of the link in Mbit/s, 0 while it is down.
+func (d *Device) LinkSpeed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.port.operUp {
+		return 0
+	}
+	return linkModeSpeed[bits.TrailingZeros32(d.port.proto)&31]
 }

@@ -10,8 +10,9 @@
 // one wrong number cannot cancel itself out.
 //
 // This file owns the objects and their life. Reading order: model.go, device.go
-// (BAR0, turns), command.go and the cmd_*.go files (firmware), steer.go (flow
-// tables), queue.go (rings, CQs, EQs), blueflame.go, send.go, receive.go, wire*.go.
+// (BAR0, turns), command.go and the cmd_*.go files (firmware; cmd_steer.go and
+// cmd_fte.go are flow tables), walk.go (what these do with a packet), queue.go (rings,
+// CQs, EQs), blueflame.go, send.go, receive.go, wire*.go.
 package model
 
 import (

@@ -1,7 +1,8 @@
 package model
 
 // module.go owns the plugged module: the bytes of its memory and register
-// MCIA that reads them. It is a passive copper cable with plausible data.
+// MCIA that reads them. It does not own the list of registers (registers.go). It is a
+// passive copper cable with plausible data.
 // Sources: SFF-8636 for QSFP28, SFF-8472 for SFP28, SFF-8024 for codes.
 
 // moduleDwords is how many 32-bit words one MCIA read returns at most.

@@ -195,16 +195,6 @@ func (m *pciMeter) fetch(r *ring, i, posted uint32) uint32 {
 	return min(posted, size-at, page, max(1, uint32(m.set.MaxReadRequest)>>r.stride))
 }
 
-// ToDevice and FromDevice sum the payload that was wanted each way.
-func (c *PCICounts) ToDevice() uint64 {
-	return c[PCIWQEFetch].Bytes + c[PCIRxWQEFetch].Bytes + c[PCIDataRead].Bytes + c[PCIRecordRead].Bytes + c[PCIDoorbell].Bytes + c[PCIArm].Bytes
-}
-
-// FromDevice is the payload that the device wrote.
-func (c *PCICounts) FromDevice() uint64 {
-	return c[PCIDataWrite].Bytes + c[PCICQEWrite].Bytes + c[PCIEQEWrite].Bytes + c[PCIInterrupt].Bytes
-}
-
 // PCI returns the counts so far.
 func (d *Device) PCI() PCICounts {
 	d.mu.Lock()

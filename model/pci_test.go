@@ -252,3 +252,13 @@ func TestPCILinux(t *testing.T) {
 		t.Logf("%s: %.1f -> %.1f %% (%.1f -> %.1f bytes), published %.1f -> %.1f %%", p.Link, l.Percent(in[0], p.Rate), l.Percent(in[1], p.Rate), in[0], in[1], p.Off, p.On)
 	}
 }
+
+// ToDevice and FromDevice sum the payload that was wanted each way.
+func (c *PCICounts) ToDevice() uint64 {
+	return c[PCIWQEFetch].Bytes + c[PCIRxWQEFetch].Bytes + c[PCIDataRead].Bytes + c[PCIRecordRead].Bytes + c[PCIDoorbell].Bytes + c[PCIArm].Bytes
+}
+
+// FromDevice is the payload that the device wrote.
+func (c *PCICounts) FromDevice() uint64 {
+	return c[PCIDataWrite].Bytes + c[PCICQEWrite].Bytes + c[PCIEQEWrite].Bytes + c[PCIInterrupt].Bytes
+}

@@ -988,13 +988,10 @@ const (
 
 // Command status, in the first byte of an answer.
 const (
-	statOK          = 0x0  // cmd_status.MLX5_CMD_STAT_OK
-	statInternal    = 0x1  // cmd_status.MLX5_CMD_STAT_INT_ERR
 	statBadOp       = 0x2  // cmd_status.MLX5_CMD_STAT_BAD_OP_ERR
 	statBadParam    = 0x3  // cmd_status.MLX5_CMD_STAT_BAD_PARAM_ERR
 	statBadSysState = 0x4  // cmd_status.MLX5_CMD_STAT_BAD_SYS_STATE_ERR
 	statBadRes      = 0x5  // cmd_status.MLX5_CMD_STAT_BAD_RES_ERR
-	statBusy        = 0x6  // cmd_status.MLX5_CMD_STAT_RES_BUSY
 	statLimit       = 0x8  // cmd_status.MLX5_CMD_STAT_LIM_ERR
 	statBadResState = 0x9  // cmd_status.MLX5_CMD_STAT_BAD_RES_STATE_ERR
 	statIndex       = 0xa  // cmd_status.MLX5_CMD_STAT_IX_ERR
@@ -1040,14 +1037,13 @@ const (
 
 // Capability groups.
 const (
-	groupGeneral          = 0x0  // hca_cap_type.MLX5_CAP_GENERAL
-	groupEthernet         = 0x1  // hca_cap_type.MLX5_CAP_ETHERNET_OFFLOADS
-	groupAtomic           = 0x3  // hca_cap_type.MLX5_CAP_ATOMIC
-	groupRoCE             = 0x4  // hca_cap_type.MLX5_CAP_ROCE
-	groupFlowTable        = 0x7  // hca_cap_type.MLX5_CAP_FLOW_TABLE
-	groupEswitchFlowTable = 0x8  // hca_cap_type.MLX5_CAP_ESWITCH_FLOW_TABLE
-	groupEswitch          = 0x9  // hca_cap_type.MLX5_CAP_ESWITCH
-	groupGeneral2         = 0x20 // hca_cap_type.MLX5_CAP_GENERAL_2
+	groupGeneral          = 0x0 // hca_cap_type.MLX5_CAP_GENERAL
+	groupEthernet         = 0x1 // hca_cap_type.MLX5_CAP_ETHERNET_OFFLOADS
+	groupAtomic           = 0x3 // hca_cap_type.MLX5_CAP_ATOMIC
+	groupRoCE             = 0x4 // hca_cap_type.MLX5_CAP_ROCE
+	groupFlowTable        = 0x7 // hca_cap_type.MLX5_CAP_FLOW_TABLE
+	groupEswitchFlowTable = 0x8 // hca_cap_type.MLX5_CAP_ESWITCH_FLOW_TABLE
+	groupEswitch          = 0x9 // hca_cap_type.MLX5_CAP_ESWITCH
 )
 
 // Operation modifiers.
@@ -1055,7 +1051,6 @@ const (
 	bootPagesMod     = 0x1 // query_pages_op_mod.MLX5_QUERY_PAGES_IN_OP_MOD_BOOT_PAGES
 	initPagesMod     = 0x2 // query_pages_op_mod.MLX5_QUERY_PAGES_IN_OP_MOD_INIT_PAGES
 	regularPagesMod  = 0x3 // query_pages_op_mod.MLX5_QUERY_PAGES_IN_OP_MOD_REGULAR_PAGES
-	pagesCannotGive  = 0x0 // manage_pages_op_mod.MLX5_PAGES_CANT_GIVE
 	pagesGive        = 0x1 // manage_pages_op_mod.MLX5_PAGES_GIVE
 	pagesTake        = 0x2 // manage_pages_op_mod.MLX5_PAGES_TAKE
 	teardownGraceful = 0x0 // teardown_profile.MLX5_TEARDOWN_HCA_IN_PROFILE_GRACEFUL_CLOSE
@@ -1063,7 +1058,6 @@ const (
 	teardownFast     = 0x2 // teardown_profile.MLX5_TEARDOWN_HCA_IN_PROFILE_PREPARE_FAST_TEARDOWN
 	regWrite         = 0x0 // access_reg_op_mod.MLX5_ACCESS_REGISTER_IN_OP_MOD_WRITE
 	regRead          = 0x1 // access_reg_op_mod.MLX5_ACCESS_REGISTER_IN_OP_MOD_READ
-	vportStateUplink = 0x2 // vport_state_op_mod.MLX5_VPORT_STATE_OP_MOD_UPLINK
 )
 
 // Events.
@@ -1092,14 +1086,12 @@ const (
 	rqRDY              = 0x1  // rq_state.MLX5_RQC_STATE_RDY
 	rqERR              = 0x3  // rq_state.MLX5_RQC_STATE_ERR
 	rmpRDY             = 0x1  // rmp_state.MLX5_RMPC_STATE_RDY
-	rmpERR             = 0x3  // rmp_state.MLX5_RMPC_STATE_ERR
 	cqModifyPeriod     = 0x1  // cq_modify.MLX5_CQ_MODIFY_PERIOD
 	cqModifyCount      = 0x2  // cq_modify.MLX5_CQ_MODIFY_COUNT
 	cqModifyOverrun    = 0x4  // cq_modify.MLX5_CQ_MODIFY_OVERRUN
 	cqModifyEQN        = 0x8  // cq_modify.MLX5_MODIFY_FIELD_SELECT_MODIFY_FIELD_SELECT_C_EQN
 	cqModifyPeriodMode = 0x10 // cq_modify.MLX5_CQ_MODIFY_PERIOD_MODE
 	rqModifyVSD        = 0x2  // rq_modify_bitmask.MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_VSD
-	rqModifyFCS        = 0x4  // rq_modify_bitmask.MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_SCATTER_FCS
 	rqModifyCounter    = 0x8  // rq_modify_bitmask.MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_RQ_COUNTER_SET_ID
 	wqLinkedList       = 0x0  // wq_type.MLX5_WQ_TYPE_LINKED_LIST
 	wqCyclic           = 0x1  // wq_type.MLX5_WQ_TYPE_CYCLIC
@@ -1119,7 +1111,6 @@ const (
 	tsCapRealTime      = 0x1  // cap_timestamp_format.MLX5_TIMESTAMP_FORMAT_CAP_REAL_TIME
 	tsCapBoth          = 0x2  // cap_timestamp_format.MLX5_TIMESTAMP_FORMAT_CAP_FREE_RUNNING_AND_REAL_TIME
 	inlineFromVport    = 0x1  // cap_inline_mode.MLX5_CAP_INLINE_MODE_VPORT_CONTEXT
-	inlineNotRequired  = 0x2  // cap_inline_mode.MLX5_CAP_INLINE_MODE_NOT_REQUIRED
 	inlineL2           = 0x1  // wqe_inline_mode.MLX5_INLINE_MODE_L2
 	inlineTCPUDP       = 0x3  // wqe_inline_mode.MLX5_INLINE_MODE_TCP_UDP
 	miniCsum           = 0x1  // cqe_mini_format.MLX5_CQE_FORMAT_CSUM
@@ -1138,8 +1129,6 @@ const (
 const (
 	tableNICRX         = 0x0   // flow_table_type.MLX5_FLOW_TABLE_TYPE_NIC_RX
 	tableNICTX         = 0x1   // flow_table_type.MLX5_FLOW_TABLE_TYPE_NIC_TX
-	tableSnifferRX     = 0x5   // flow_table_type.MLX5_FLOW_TABLE_TYPE_SNIFFER_RX
-	tableSnifferTX     = 0x6   // flow_table_type.MLX5_FLOW_TABLE_TYPE_SNIFFER_TX
 	missDefault        = 0x0   // flow_table_miss_action.MLX5_FLOW_TABLE_MISS_ACTION_DEF
 	missForward        = 0x1   // flow_table_miss_action.MLX5_FLOW_TABLE_MISS_ACTION_FWD
 	modifyMissTable    = 0x1   // flow_table_modify.MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID

@@ -138,22 +138,12 @@ func (d *Device) followWire() {
 	d.event(eventPortChange, sub, data[:])
 }
 
-// SetLink plugs the cable in or pulls it.
+// SetLink plugs the cable in or pulls it, for those who test a driver.
 func (d *Device) SetLink(up bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.port.cable = up
 	d.followWire()
-}
-
-// LinkSpeed is the speed of the link in Mbit/s, 0 while it is down.
-func (d *Device) LinkSpeed() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.port.operUp {
-		return 0
-	}
-	return linkModeSpeed[bits.TrailingZeros32(d.port.proto)&31]
 }
 
 // linkModeSpeed is the speed of each legacy link mode, in Mbit/s.

@@ -2,7 +2,8 @@ package model
 
 // rss.go owns receive-side scaling: which bytes of a packet are hashed, the
 // Toeplitz hash, its symmetric form, and the queue that the indirection table
-// names. Manual: chapters "TIR" and "RQT"; Microsoft's "RSS hashing types".
+// names. It does not own the commands that set them (cmd_transport.go). Manual:
+// chapters "TIR" and "RQT"; Microsoft's "RSS hashing types".
 
 // Fields that a TIR can select.
 const (

@@ -148,7 +148,8 @@ func (e *cableEnd) Peek(time.Time) []byte { return e.in.peek() }
 func (e *cableEnd) Take()                 { e.in.take() }
 func (e *cableEnd) Lossless() bool        { return e.lossless.Load() }
 
-// SetLossless makes frames wait at this end until its receiver takes them.
+// SetLossless makes frames wait at this end until its receiver takes them, for those
+// who test a driver.
 func (e *cableEnd) SetLossless(on bool) { e.lossless.Store(on) }
 
 func (e *cableEnd) Transmit(frame []byte) {

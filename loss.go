@@ -1,6 +1,6 @@
 package main
 
-// verdict.go owns the sentence about lost packets: which counters say that who lost
+// loss.go owns the sentence about lost packets: which counters say that who lost
 // them, and what to do about it. A pure function of counters; it does not own these
 // (stats.go).
 
@@ -41,7 +41,7 @@ var losers = []loser{
 	{"a socket that nobody holds", []string{"rx_xdp_redirect_no_socket"},
 		"a program redirects to it: start its application (-attach PATH -queue N)"},
 	{"who keeps packets", []string{"rx_xsk_xdp_no_page"},
-		"a program passed on packets of a socket, and no page was free to copy them into: the capture's writer or a full send queue holds them"},
+		"a program passed on packets of a socket, and no page was free to copy them into: a full send queue, or packets on their way to other queues, hold them: a larger -tx-ring"},
 	{"the send ring", []string{"tx_queue_dropped", "tx_xdp_err", "tx_xsk_err"},
 		"it had no room for them, they were not fit to send, or the queue was reset under them: a larger -tx-ring, and see the messages about queues that were reset"},
 	{"the port they were to leave by", []string{"tx_discards_phy", "tx_errors_phy"},
