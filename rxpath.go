@@ -541,20 +541,6 @@ func (q *recvQueue) drop(budget int) (done int) {
 	return done
 }
 
-// discard takes all that has come and returns how many packets that were, which
-// whoever calls it counts as lost. What lies behind an error counts as its loss.
-func (q *recvQueue) discard() (lost uint64) {
-	packets, bytes := q.tally.packets, q.tally.bytes
-	for q.drop(napiBudget) > 0 {
-	}
-	lost = q.tally.packets - packets
-	q.tally.packets, q.tally.bytes = packets, bytes
-	if q.failed {
-		q.lose()
-	}
-	return lost
-}
-
 // account ends a poll.
 func (q *recvQueue) account(packets int, bytes uint64) {
 	q.tally.packets += uint64(packets)

@@ -46,6 +46,20 @@ func (q *recvQueue) reset() {
 	q.tally.recovered++
 }
 
+// discard takes all that has come and returns how many packets that were, which
+// whoever calls it counts as lost. What lies behind an error counts as its loss.
+func (q *recvQueue) discard() (lost uint64) {
+	packets, bytes := q.tally.packets, q.tally.bytes
+	for q.drop(napiBudget) > 0 {
+	}
+	lost = q.tally.packets - packets
+	q.tally.packets, q.tally.bytes = packets, bytes
+	if q.failed {
+		q.lose()
+	}
+	return lost
+}
+
 // lose gives up what was completed and not taken, and counts the frames among it.
 func (q *recvQueue) lose() {
 	lost, ci := q.framesLeft(), q.cq.ci
