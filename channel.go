@@ -249,8 +249,8 @@ func (c *channel) pollXSK(budget int) int {
 	done := q.begin(budget)
 	done += c.takeXSK(budget)
 	done += q.end()
-	if q.tx.failed {
-		c.xskTo.recoverTX(q.tx, q.tx.cause.Error())
+	if q.tx.failed && !q.tx.dead {
+		c.xskTo.failTX(q.tx)
 	}
 	if q.recv.failed {
 		c.n.recoverXSK(q)
@@ -415,8 +415,8 @@ func (c *channel) completeAll(budget int) int {
 // complete takes the completions of n's send queue q and recovers it from errors.
 func (c *channel) complete(n *nic, q *sendQueue, budget int) int {
 	done := q.complete(budget)
-	if q.failed {
-		n.recoverTX(q, q.cause.Error())
+	if q.failed && !q.dead {
+		n.failTX(q)
 	}
 	return done
 }
@@ -464,11 +464,22 @@ func (n *nic) newForward(c *channel, to *nic) (err error) {
 func (n *nic) watchTX(q *sendQueue) {
 	q.publish()
 	switch now := time.Now(); {
-	case q.dead && now.Sub(q.since) >= txTimeout:
-		n.recoverTX(q, "out of service")
-	case !q.dead && q.stalled(now):
+	case q.dead && !now.Before(q.again):
+		n.recoverTX(q, q.ailment())
+	case q.stalled(now):
 		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
 	}
+}
+
+// failTX resets a send queue that has failed. One that was reset less than recoverGap
+// ago is out of service until then, lest an error that comes with every burst keeps
+// firmware and the channel busy; watchTX brings it back.
+func (n *nic) failTX(q *sendQueue) {
+	if ready := q.reborn.Add(recoverGap); time.Now().Before(ready) {
+		q.die(ready)
+		return
+	}
+	n.recoverTX(q, q.ailment())
 }
 
 // pending reports whether a queue of another NIC owes completions, or the receive
@@ -513,14 +524,15 @@ func (c *channel) idle() {
 // recoverTX resets a send queue: error state, reset, ready. It runs in the
 // goroutine that owns the queue; no other queue is touched.
 func (n *nic) recoverTX(q *sendQueue, why string) {
+	q.reborn = time.Now()
 	if err := n.resetSend(q.n); err != nil {
-		q.die(time.Now())
+		q.die(q.reborn.Add(txTimeout))
 		n.notify("%s: %s: cannot be reset, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}
 	q.reset()
 	if err := n.fw.modifySQ(q.n, queueReset, queueReady); err != nil {
-		q.die(time.Now())
+		q.die(q.reborn.Add(txTimeout))
 		n.notify("%s: %s: was reset but does not become ready, tried again in %v: %v", q.title(), why, txTimeout, err)
 		return
 	}

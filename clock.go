@@ -6,15 +6,21 @@ package main
 // Manual: chapters Initialization Segment (internal timer, real time), Completion
 // Queues (timestamp).
 //
-// Stamps come in two formats. Real time is seconds and nanoseconds of a clock that
-// firmware or PTP keeps. Free running is a count of ticks of the card's oscillator,
-// which the keeper compares with the host's clock about once a second: it learns
-// how fast the oscillator really runs and publishes a new straight line that starts
-// where the last one ended, so that time neither jumps nor runs backwards.
+// Stamps come in two formats. Free running is a count of ticks of the card's
+// oscillator, which the keeper compares with the host's clock about once a second:
+// it learns how fast the oscillator really runs and publishes a new straight line
+// that starts where the last one ended, so that time neither jumps nor runs
+// backwards. Real time is seconds and nanoseconds. Where somebody keeps that clock,
+// firmware or PTP, it may be better than the host's: but for the whole seconds of
+// its scale it is left alone. Nobody says whether somebody does. A clock that is
+// hours off was never set, and one that is near but wanders away from the host's by
+// more than two kept clocks do has been left: both are steered as a free-running
+// one is. (A host that nobody keeps beside a card that PTP keeps looks the same;
+// the host is what all other times here go by.)
 //
-// Limits: a stamp must lie within 2^40 ticks of the last comparison (18 minutes
-// at 1 GHz), and is as right as the host's clock, give or take the time that a
-// register takes to read.
+// Limits: a free-running stamp must lie within 2^40 ticks of the last comparison
+// (18 minutes at 1 GHz). A time is as right as the host's clock, give or take the
+// time that a register takes to read; that of a kept clock is as right as its keeper.
 
 import (
 	"math"
@@ -37,12 +43,27 @@ const (
 
 	clockJump   = 10 * time.Millisecond // farther off is no drift: the clock was set
 	clockDoubt  = 2                     // samples in a row that must say so
-	realJump    = 500 * time.Millisecond
-	realUnset   = time.Hour // farther off is no time scale: the clock was never set
-	driftMost   = 5e-3      // share by which an oscillator may be off its nominal rate
-	gainPhase   = 0.7       // share of an error that is made good until the next sample
-	gainRate    = 0.3       // share of it that is put down to the oscillator
+	driftMost   = 5e-3                  // share by which an oscillator may be off its nominal rate
+	gainPhase   = 0.7                   // share of an error that is made good until the next sample
+	gainRate    = 0.3                   // share of it that is put down to the oscillator
 	stampFuture = int64(time.Second)
+)
+
+// Of clocks in real time.
+const (
+	realUnset = time.Hour // farther off is no time scale: the clock was never set
+	// realWander is how far a kept clock may wander from where it was found. NTP over
+	// the worst of networks holds a host to some tens of milliseconds.
+	realWander = 50 * time.Millisecond
+	// realJump is how far off a clock that was set may be and keep its scale. It is
+	// more than half a second by what wandering may have added.
+	realJump = time.Second/2 + realWander
+	// realRates is the part of the time between two samples that two clocks may differ
+	// by then: for machines that slept.
+	realRates = 5000
+	// fadeMost is how much of the phase a clock had when it was left is made good a
+	// sample (as adjtime slews).
+	fadeMost = int64(500 * time.Microsecond)
 )
 
 // readSplit reads a 64-bit clock of two 32-bit registers, the upper at offset at.
@@ -58,19 +79,27 @@ func readSplit(read func(off int) uint32, at int) uint64 {
 // conversion turns stamps into nanoseconds since 1970. It is never changed once
 // it is published.
 type conversion struct {
-	real   bool   // stamps are seconds and nanoseconds; else ticks
-	base   int64  // time at tick from; what to add to real time
+	real   bool   // stamps are seconds and nanoseconds, and ticks are nanoseconds
+	base   int64  // time at tick from
 	from   uint64 // ticks
 	rate   uint64 // nanoseconds a tick from then on, times 2^rateShift
 	before uint64 // the same until then: a stamp has one time, whenever it is looked at
 }
 
+// ticks of a stamp.
+func (c *conversion) ticks(stamp uint64) uint64 {
+	if c.real {
+		return uint64(realTime(stamp))
+	}
+	return stamp
+}
+
 // wall is the time of a stamp.
 func (c *conversion) wall(stamp uint64) int64 {
-	if c.real {
-		return realTime(stamp) + c.base
+	d := int64(c.ticks(stamp) - c.from)
+	if !c.real {
+		d = d << (64 - timerBits) >> (64 - timerBits)
 	}
-	d := int64((stamp-c.from)<<(64-timerBits)) >> (64 - timerBits)
 	if d < 0 {
 		return c.base - scaled(uint64(-d), c.before)
 	}
@@ -96,18 +125,26 @@ type clockSample struct {
 }
 
 // clockServo follows the device's clock. It is a state and pure functions over it.
+// An offset is by how much the host is ahead of the line.
 type clockServo struct {
-	nominal float64 // nanoseconds a tick; 0 for real time
+	nominal float64 // nanoseconds a tick
 	drift   float64 // learned: share by which the oscillator is slow
 	line    conversion
 	started bool
 	doubts  int // samples in a row that were too far off to believe
+
+	// Of real time.
+	kept  bool  // somebody keeps the clock: phase and rate are left alone
+	left  bool  // nobody does, though it is near the host's
+	phase int64 // the offset at which it was found, or as far as that has not faded
+	last  int64 // the offset of the last sample
+	at    int64 // the host's time then
 }
 
 // newClockServo follows a clock of so many kHz, or of real time when khz is 0.
 func newClockServo(khz uint32) clockServo {
 	if khz == 0 {
-		return clockServo{line: conversion{real: true}}
+		return clockServo{nominal: 1, line: conversion{real: true, rate: 1 << rateShift, before: 1 << rateShift}}
 	}
 	return clockServo{nominal: 1e6 / float64(khz)}
 }
@@ -115,57 +152,82 @@ func newClockServo(khz uint32) clockServo {
 // update takes a sample and returns the conversion that holds from now on.
 func (s *clockServo) update(m clockSample) conversion {
 	off := m.host - s.line.wall(m.stamp)
-	most := clockJump
-	if s.line.real {
-		most = realJump
-	}
 	switch {
-	case s.started && time.Duration(off).Abs() <= most:
+	case !s.started:
+		s.set(m)
+	case time.Duration(m.width) > clockJump: // a reading that took so long says nothing
+	case s.believes(m, off):
 		s.doubts = 0
-		s.steer(m, off)
-		return s.line
-	case s.started:
-		if s.doubts++; s.doubts < clockDoubt {
-			return s.line // a torn or delayed reading: one proves nothing
+		s.follow(m, off)
+	default: // a torn or delayed reading, or a clock was set: one proves nothing
+		if s.doubts++; s.doubts >= clockDoubt {
+			s.set(m)
 		}
 	}
-	s.started, s.doubts = true, 0
-	s.set(m, off)
 	return s.line
 }
 
-// set starts anew at a sample.
-func (s *clockServo) set(m clockSample, off int64) {
-	if s.line.real {
-		s.line.base += timeScale(off)
-		return
+// believes reports whether drift explains an offset.
+func (s *clockServo) believes(m clockSample, off int64) bool {
+	if s.kept {
+		return time.Duration(off-s.last).Abs() <= clockJump+time.Duration((m.host-s.at)/realRates)
 	}
-	s.line = straightLine(m, s.rate(0))
+	return time.Duration(off-s.phase).Abs() <= clockJump
 }
 
-// straightLine goes through a sample and has one slope.
-func straightLine(m clockSample, rate uint64) conversion {
-	return conversion{base: m.host, from: m.stamp, rate: rate, before: rate}
+// set starts anew at a sample.
+func (s *clockServo) set(m clockSample) {
+	was := s.kept
+	near := s.line.real && time.Duration(m.host-realTime(m.stamp)).Abs() <= realUnset
+	s.started, s.doubts, s.phase = true, 0, 0
+	s.left = s.left && near // whom a step of the host's clock does not bring back
+	if s.kept = near && !s.left; !s.kept {
+		s.line = s.through(m, m.host, s.rate(0))
+		return
+	}
+	if off := m.host - s.line.wall(m.stamp); !was || time.Duration(off).Abs() > realJump {
+		s.line = s.through(m, realTime(m.stamp)+timeScale(m.host-realTime(m.stamp)), 1<<rateShift)
+		s.drift = 0
+	}
+	s.phase = m.host - s.line.wall(m.stamp)
+	s.last, s.at = s.phase, m.host
+}
+
+// through is a line of one slope through a sample at which it is at o'clock.
+func (s *clockServo) through(m clockSample, at int64, rate uint64) conversion {
+	return conversion{real: s.line.real, base: at, from: s.line.ticks(m.stamp), rate: rate, before: rate}
 }
 
 // timeScale is what to add to a real-time clock that is off by so much. One that
 // was set may keep another scale, such as TAI: whole seconds away from UTC.
-func timeScale(off int64) int64 {
-	if time.Duration(off).Abs() > realUnset {
-		return off
-	}
-	return int64(time.Duration(off).Round(time.Second))
-}
+func timeScale(off int64) int64 { return int64(time.Duration(off).Round(time.Second)) }
 
-// steer bends the line so that an error of off nanoseconds fades.
-func (s *clockServo) steer(m clockSample, off int64) {
-	if s.line.real {
+// follow takes a sample that is believed. A kept clock that has wandered too far is
+// left: from here on it is steered, and as what it is off is no step of anyone's, it
+// must not become one of the line's.
+func (s *clockServo) follow(m clockSample, off int64) {
+	if !s.kept {
+		s.steer(m, off-s.phase)
 		return
 	}
+	s.last, s.at = off, m.host
+	if time.Duration(off-s.phase).Abs() <= realWander {
+		return
+	}
+	s.kept, s.left, s.phase = false, true, off
+	s.line = s.through(m, s.line.wall(m.stamp), s.line.rate)
+}
+
+// steer bends the line so that an error of err nanoseconds fades, and some of the
+// phase with it.
+func (s *clockServo) steer(m clockSample, err int64) {
 	at := s.line.wall(m.stamp)
 	span := max(float64(at-s.line.base), float64(clockPeriod))
-	s.drift = clampDrift(s.drift + gainRate*float64(off)/span)
-	s.line = conversion{base: at, from: m.stamp, rate: s.rate(gainPhase * float64(off) / span), before: s.line.rate}
+	s.drift = clampDrift(s.drift + gainRate*float64(err)/span)
+	fade := max(-fadeMost, min(s.phase, fadeMost))
+	s.phase -= fade
+	bend := gainPhase*float64(err)/span + float64(fade)/float64(clockPeriod)
+	s.line = conversion{real: s.line.real, base: at, from: s.line.ticks(m.stamp), rate: s.rate(bend), before: s.line.rate}
 }
 
 // rate is the slope of the line, bent by a share for the time being.
@@ -266,7 +328,7 @@ func (c *deviceClock) guide(m clockSample) conversion {
 	if c.servo.started || c.servo.line.real {
 		return c.servo.line
 	}
-	return straightLine(m, c.servo.rate(0))
+	return c.servo.through(m, m.host, c.servo.rate(0))
 }
 
 // stamper gives one queue's frames their times, which never run backwards. Its

@@ -128,7 +128,7 @@ func TestStampsBeforeTheLastComparison(t *testing.T) {
 
 // A reading that was interrupted or shows an old register is not the one taken.
 func TestBestSample(t *testing.T) {
-	line := conversion{real: true}
+	line := newClockServo(0).line
 	all := []clockSample{
 		{stamp: realStamp(hostEpoch - 300_000), host: hostEpoch, width: 900},
 		{stamp: realStamp(hostEpoch + 100_000), host: hostEpoch + 200_000, width: 1000},
@@ -176,12 +176,188 @@ func TestRealTimeKeepsItsPhase(t *testing.T) {
 	}
 }
 
+// cardTime is a card's clock in real time that runs at a rate of its own.
+type cardTime struct {
+	off int64   // ahead of hostEpoch at the start
+	ppm float64 // that it runs fast
+}
+
+// stamp is what it shows ns nanoseconds after hostEpoch.
+func (c cardTime) stamp(ns int64) uint64 {
+	return realStamp(hostEpoch + c.off + ns + int64(math.Round(float64(ns)*c.ppm/1e6)))
+}
+
+// twoDays is what a servo's times were like beside a card's clock, seconds long.
+type twoDays struct {
+	worst   int64 // farthest off the host
+	settled int64 // the same after calm seconds
+	jump    int64 // largest change of that within a third of a second
+	moved   int64 // farthest that a stamp's time moved when the line was bent
+	back    int   // times that ran backwards
+}
+
+func (r *twoDays) watch(s *clockServo, card cardTime, seconds, calm int64) {
+	rng := rand.New(rand.NewPCG(3, uint64(card.ppm+100)))
+	far := func(v int64) int64 { return max(v, -v) }
+	last, off := int64(math.MinInt64), int64(0)
+	for sec := range seconds {
+		ns, before := sec*1e9, s.line
+		line := s.update(clockSample{stamp: card.stamp(ns - rng.Int64N(20_000)), host: hostEpoch + ns})
+		if sec > 0 {
+			v := card.stamp(ns - rng.Int64N(1e9))
+			r.moved = max(r.moved, far(line.wall(v)-before.wall(v)))
+		}
+		for i := range int64(3) {
+			now := ns + i*333_333_333
+			at := line.wall(card.stamp(now))
+			err := at - hostEpoch - now
+			if at < last {
+				r.back++
+			}
+			if last != math.MinInt64 {
+				r.jump = max(r.jump, far(err-off))
+			}
+			last, off = at, err
+			if r.worst = max(r.worst, far(err)); sec >= calm {
+				r.settled = max(r.settled, far(err))
+			}
+		}
+	}
+}
+
+// A clock that nobody keeps is followed for two days, whether it was never set or was
+// near when it was found: it never jumps nor runs backwards, a stamp keeps its time
+// when the line is bent, and what a near one was off at first fades once it is known
+// that nobody keeps it.
+func TestRealTimeThatNobodyKeepsIsFollowed(t *testing.T) {
+	const seconds = 48 * 3600
+	const settled = int64(60_000)
+	for _, c := range []struct {
+		name        string
+		off, found  int64 // of the card's clock; what it is off but for its scale
+		calm, worst int64
+	}{
+		{"never set", -hostEpoch + 1e9, 0, 30, settled},
+		{"set once", 0, 0, seconds / 4, int64(realWander) + settled},
+		{"set once, and not well", 480e6, 480e6, seconds / 4, 480e6 + int64(realWander) + settled},
+		{"set once to TAI", 37e9 - 300e6, -300e6, seconds / 4, 300e6 + int64(realWander) + settled},
+	} {
+		for _, ppm := range []float64{-20, 20} {
+			t.Run(fmt.Sprintf("%s %+g ppm", c.name, ppm), func(t *testing.T) {
+				s := newClockServo(0)
+				var r twoDays
+				r.watch(&s, cardTime{c.off, ppm}, seconds, c.calm)
+				require.Less(t, r.worst, c.worst)
+				require.GreaterOrEqual(t, r.worst, max(c.found, -c.found))
+				require.Less(t, r.settled, settled)
+				require.Less(t, r.jump, 2*fadeMost)
+				require.Less(t, r.moved, int64(10), "by rounding alone")
+				require.Zero(t, r.back)
+				require.InDelta(t, -ppm/1e6, s.drift, 30e-6)
+				require.False(t, s.kept)
+				t.Logf("%+v", r)
+			})
+		}
+	}
+}
+
+// A clock that somebody keeps has its exact phase for two days, however NTP moves
+// the host to and fro, and is on another scale after a leap second.
+func TestKeptRealTimeIsLeftAlone(t *testing.T) {
+	const tai, phase = int64(37e9), int64(1200)
+	s := newClockServo(0)
+	host := func(sec int64) int64 {
+		return hostEpoch + sec*1e9 + int64(20e6*math.Sin(float64(sec)/3000))
+	}
+	for sec := range int64(48 * 3600) {
+		line := s.update(clockSample{stamp: realStamp(hostEpoch + tai + phase + sec*1e9), host: host(sec)})
+		v := hostEpoch + sec*1e9 + 123_456_789
+		if got := line.wall(realStamp(v + tai + phase)); got != v+phase {
+			require.Equal(t, v+phase, got, "second %d", sec)
+		}
+	}
+	for i := range int64(clockDoubt) {
+		sec := 48*3600 + i
+		s.update(clockSample{stamp: realStamp(hostEpoch + tai + phase + sec*1e9), host: host(sec) - 1e9})
+	}
+	require.Equal(t, hostEpoch+phase-1e9, s.line.wall(realStamp(hostEpoch+tai+phase)))
+	require.True(t, s.kept)
+}
+
+// run gives the servo so many samples, one a second, of a card's clock that is off
+// so much and of a host's that was stepped.
+func (s *clockServo) run(from, n int64, card cardTime, step int64) {
+	for sec := from; sec < from+n; sec++ {
+		s.update(clockSample{stamp: card.stamp(sec * 1e9), host: hostEpoch + sec*1e9 + step})
+	}
+}
+
+// What was never set and then is, is kept from there on, at its phase.
+func TestUnsetRealTimeThatIsSetLater(t *testing.T) {
+	s := newClockServo(0)
+	s.run(0, 1000, cardTime{-hostEpoch, 20}, 0)
+	require.False(t, s.kept)
+	s.run(1000, 100, cardTime{37e9 + 700, 0}, 0)
+	require.True(t, s.kept)
+	require.Equal(t, hostEpoch+700, s.line.wall(realStamp(hostEpoch+37e9+700)))
+	s.run(1100, 100, cardTime{-hostEpoch, 20}, 0) // the card was reset
+	require.False(t, s.kept)
+	v := cardTime{-hostEpoch, 20}.stamp(1200e9)
+	require.InDelta(t, hostEpoch+1200e9, s.line.wall(v), 1000)
+}
+
+// Once nobody keeps a clock, a step of the host's is followed and does not make it
+// a kept one.
+func TestHostIsSteppedBesideClockThatWasLeft(t *testing.T) {
+	s, card := newClockServo(0), cardTime{0, 20}
+	s.run(0, 20_000, card, 0)
+	require.True(t, s.left)
+	s.run(20_000, 100, card, 700e6)
+	require.False(t, s.kept)
+	require.InDelta(t, hostEpoch+20_100e9+700e6, s.line.wall(card.stamp(20_100e9)), 1000)
+}
+
+// While a machine sleeps the clocks drift apart as ever: that is no step, however
+// much it is at once.
+func TestDriftOverSleepIsNoStep(t *testing.T) {
+	s, card := newClockServo(0), cardTime{490e6, 20}
+	s.run(0, 10, card, 0)
+	require.True(t, s.kept)
+	before := s.line
+	s.run(3600, 2, card, 0) // 72 ms
+	require.True(t, s.left)
+	v := card.stamp(3601e9)
+	require.InDelta(t, before.wall(v), s.line.wall(v), float64(fadeMost+100_000))
+	s.run(3602, 2000, card, 0)
+	require.InDelta(t, hostEpoch+5602e9, s.line.wall(card.stamp(5602e9)), 1000)
+}
+
+// Readings that took too long are passed over, however many come in a row.
+func TestSlowReadingsAreNotBelieved(t *testing.T) {
+	for _, khz := range []uint32{0, 1_000_000} {
+		s := newClockServo(khz)
+		stamp := func(sec int64) uint64 {
+			if khz == 0 {
+				return realStamp(hostEpoch + sec*1e9)
+			}
+			return uint64(sec * 1e9)
+		}
+		s.update(clockSample{stamp: stamp(0), host: hostEpoch})
+		before := s.update(clockSample{stamp: stamp(1), host: hostEpoch + 1e9})
+		for sec := int64(2); sec < 10; sec++ {
+			line := s.update(clockSample{stamp: stamp(sec), host: hostEpoch + sec*1e9 + 60e6, width: 120e6})
+			require.Equal(t, before, line)
+		}
+	}
+}
+
 func TestStamperNeverRunsBackwards(t *testing.T) {
 	c := &deviceClock{}
 	s := stamper{clock: c}
 	s.begin(hostEpoch)
 	require.Equal(t, hostEpoch, s.at(12345), "a device without a clock has the host's time")
-	c.line.Store(&conversion{real: true})
+	line := newClockServo(0).line
+	c.line.Store(&line)
 	s.begin(hostEpoch + 1000)
 	require.Equal(t, hostEpoch+900, s.at(realStamp(hostEpoch+900)))
 	require.Equal(t, hostEpoch+900, s.at(realStamp(hostEpoch+800)))

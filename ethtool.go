@@ -24,9 +24,6 @@ type privFlag struct {
 
 func always(caps) bool { return true }
 
-// movesPeriod is the condition of both flags for where moderation starts.
-func movesPeriod(c caps) bool { return c.moderation && c.moderMode }
-
 // unless refuses with text when a capability is missing.
 func unless(has func(caps) bool, text string) func(caps) string {
 	return func(c caps) string {
@@ -91,31 +88,33 @@ func (n *nic) setPrivFlag(name string, on bool) error {
 	if why := f.refuse(n.caps); on && why != "" {
 		return wishf("private flag %s: %s", name, why)
 	}
-	if *f.field(&n.params.flags) == on {
+	if *f.field(&n.params.flags) == on && !(n.moder.torn && f.moderates(n.caps)) {
 		return nil
 	}
 	if !f.live(n.caps) {
 		return wishf("private flag %s can only be set at start (-priv-flags %s=%s)", name, name, onOff(on))
 	}
-	old := n.params.flags
 	if err := n.applyFlag(f, on); err != nil {
 		return fmt.Errorf("private flag %s: %w", name, err)
 	}
-	if n.params.flags.rxCQEModer == old.rxCQEModer && n.params.flags.txCQEModer == old.txCQEModer {
-		return nil
-	}
-	m := n.params.moder
-	if m[0] == defaultRxModer[index(old.rxCQEModer)] {
-		m[0] = defaultRxModer[index(n.params.flags.rxCQEModer)]
-	}
-	return n.setCoalesce(m, n.params.adaptive)
+	return nil
 }
 
-// applyFlag changes a flag, and replaces the receive queues where it is about their
+// moderates reports whether the flag is one of moderation that can be changed now.
+func (f privFlag) moderates(c caps) bool {
+	var flags privFlags
+	at := f.field(&flags)
+	return (at == &flags.rxCQEModer || at == &flags.txCQEModer) && f.live(c)
+}
+
+// applyFlag changes a flag, and moderation where it is about that, and replaces the receive queues where it is about their
 // kind. When that fails nothing has changed.
 func (n *nic) applyFlag(f privFlag, on bool) error {
 	p := n.params
 	*f.field(&p.flags) = on
+	if f.moderates(n.caps) {
+		return n.setModerFlags(p.flags)
+	}
 	p.xdp = p.xdp || n.channels[0].xdpSeen.Load() != nil // attached meanwhile
 	if err := p.chooseRX(n.caps, p.flags.rxStriding, p.flags.rxCompress, n.rxMini); err != nil {
 		return err
@@ -130,48 +129,6 @@ func (n *nic) applyFlag(f privFlag, on bool) error {
 	}
 	n.params = p
 	n.applyFlags()
-	return nil
-}
-
-// index is a flag as a place in a pair.
-func index(on bool) int {
-	if on {
-		return 1
-	}
-	return 0
-}
-
-// setCoalesce puts moderation of receive and send completions in force on a
-// running NIC. With adaptive the load changes that of receive from there on. One
-// goroutine may call it at a time. (ethtool -C.)
-func (n *nic) setCoalesce(m [2]moderation, adaptive bool) error {
-	if !n.caps.moderation {
-		return wishf("-coalesce: the device does not moderate completions")
-	}
-	flags, moves := &n.params.flags, movesPeriod(n.caps)
-	for _, c := range n.channels {
-		mode := adaptiveMode(adaptive, flags.rxCQEModer)
-		if err := n.moder.set(&c.adapt, mode, m[0], flags.rxCQEModer, moves); err != nil {
-			return fmt.Errorf("moderation of receive queue %d: %w", c.index, err)
-		}
-		queues := c.sendQueues()
-		if c.xsk != nil {
-			queues = append(queues, c.xsk.tx)
-		}
-		for _, q := range queues {
-			fw := n.fw
-			switch {
-			case q == c.forward:
-				fw = c.peer.fw
-			case c.xsk != nil && q == c.xsk.tx:
-				fw = c.xskTo.fw
-			}
-			if err := moderate(fw, q.cq.n, m[1], flags.txCQEModer, moves); err != nil {
-				return fmt.Errorf("moderation of send queue %d: %w", c.index, err)
-			}
-		}
-	}
-	n.params.moder, n.params.adaptive = m, adaptive
 	return nil
 }
 

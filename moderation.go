@@ -211,7 +211,14 @@ type adaptive struct {
 	from     loadSample // start of the measurement
 	worker   *moderator
 	cqn      atomic.Uint32 // written by the owner
+	told     told          // guarded by the worker's mu
 	also     uint32        // the queue of the channel's socket, which goes with it; 0 is none, set before the channel runs
+}
+
+// told is a profile that firmware has taken for a completion queue.
+type told struct {
+	cqn     uint32
+	profile moderation
 }
 
 // covers reports whether it is about completion queue cqn.
@@ -219,12 +226,17 @@ func (a *adaptive) covers(cqn uint32) bool {
 	return cqn == a.cqn.Load() || cqn == a.also && a.also != 0
 }
 
-// each calls f for all that it is about, which is cqn and what goes with it.
+// each calls f for all that it is about, which is cqn and what goes with it. It
+// returns the first failure.
 func (a *adaptive) each(cqn uint32, f func(cqn uint32) error) error {
-	if err := f(cqn); err != nil || a.also == 0 {
+	err := f(cqn)
+	if a.also == 0 {
 		return err
 	}
-	return f(a.also)
+	if other := f(a.also); err == nil {
+		err = other
+	}
+	return err
 }
 
 // follow has moderation begin anew on another completion queue, which has the
@@ -279,6 +291,7 @@ type moderator struct {
 	fw       firmware
 	mu       sync.Mutex // orders what firmware is told
 	requests chan moderRequest
+	torn     bool // control's: not every queue has what was set
 	done     sync.WaitGroup
 	changes  counter
 	failures counter
@@ -307,27 +320,76 @@ func (m *moderator) serve(r moderRequest) {
 		m.failures.add(1)
 		return
 	}
+	r.from.told = told{r.cqn, r.want}
 	m.changes.add(1)
 }
 
-// set puts fixed in force on a queue and has adaptive moderation go on from there
-// when mode says so. mayMove tells that the device can change where the period
-// starts.
-func (m *moderator) set(a *adaptive, mode uint32, fixed moderation, fromCQE, mayMove bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if mode != adaptOff && a.want.Load() == mode {
-		return nil // the load has chosen already
-	}
-	a.want.Store(mode)
-	return a.each(a.cqn.Load(), func(cqn uint32) error { return moderate(m.fw, cqn, fixed, fromCQE, mayMove) })
+// rxModer is what holds back the events of a channel's received completions.
+type rxModer struct {
+	mode    uint32 // adaptOff...
+	moder   moderation
+	fromCQE bool
 }
 
-// settle returns when the worker has nothing more to do with a queue that was
-// replaced before.
-func (m *moderator) settle() {
+// inForce is what does on a's queues, where control has set was.
+func (m *moderator) inForce(a *adaptive, was rxModer) rxModer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if was.mode != adaptOff && a.told.cqn == a.cqn.Load() {
+		was.moder = a.told.profile // the load has chosen
+	}
+	return was
+}
+
+// set puts to in force on a's queues and has adaptive moderation go on from there
+// when its mode says so; one that has begun goes on as it is. mayMove tells that the
+// device can change where the period starts.
+func (m *moderator) set(a *adaptive, to rxModer, mayMove bool) error {
+	if to.mode != adaptOff && a.want.Load() == to.mode {
+		if !m.torn {
+			return nil
+		}
+		return m.restore(a, m.inForce(a, to), mayMove)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.put(a, to, mayMove); err != nil {
+		return err
+	}
+	a.told = told{}
+	a.want.Store(to.mode)
+	return nil
+}
+
+// restore brings back what inForce has returned. What adaptive moderation is to do
+// is brought back whether firmware agrees or not.
+func (m *moderator) restore(a *adaptive, to rxModer, mayMove bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cqn := a.cqn.Load()
+	if to.mode != adaptOff && a.want.Load() == to.mode && a.told.cqn == cqn {
+		to.moder = a.told.profile // it has gone on meanwhile
+	}
+	a.want.Store(to.mode)
+	if a.told = (told{}); to.mode != adaptOff {
+		a.told = told{cqn, to.moder}
+	}
+	return m.put(a, to, mayMove)
+}
+
+// put tells firmware.
+func (m *moderator) put(a *adaptive, to rxModer, mayMove bool) error {
+	return a.each(a.cqn.Load(), func(cqn uint32) error { return moderate(m.fw, cqn, to.moder, to.fromCQE, mayMove) })
+}
+
+// settle returns when the worker has nothing more to do with a's queue cqn, which was
+// replaced before. Its number may become another's.
+func (m *moderator) settle(a *adaptive, cqn uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.told.cqn == cqn {
+		a.told = told{}
+	}
 }
 
 // moderate puts m in force on a completion queue, and where its period starts if

@@ -231,7 +231,7 @@ func (n *nic) retire(c *channel, q *recvQueue) error {
 		}
 	}
 	c.do(func() { c.leave(q) })
-	n.moder.settle()
+	n.moder.settle(&c.adapt, q.cq.n)
 	return c.discard(q.undo)
 }
 

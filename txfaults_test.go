@@ -39,8 +39,14 @@ func (r *sendRig) notes() (out []string) {
 }
 
 // settleFault lets the device work, takes completions and recovers the queue as
-// its channel does.
+// its channel does, for whom the last reset was a while ago.
 func (r *sendRig) settleFault() {
+	r.q.reborn = time.Time{}
+	r.settleFaultNow()
+}
+
+// settleFaultNow is the same right now.
+func (r *sendRig) settleFaultNow() {
 	r.settle()
 	r.dev.resume()
 	for c := r.nic.channels[0]; c.complete(r.nic, r.q, napiBudget) > 0; {

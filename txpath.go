@@ -164,10 +164,12 @@ type sendQueue struct {
 	sizes  sizeRange
 	maxLSO uint32   // bytes of the largest frame to cut; 0 is none
 	failed bool     // an error completion was seen; the queue waits for recovery
-	dead   bool     // recovery failed: the device may still own what was posted
+	dead   bool     // out of service: the device may still own what was posted
 	cause  cqeError // of that
 	seen   uint32   // completions at the last look of stalled
 	since  time.Time
+	reborn time.Time // when a recovery was last tried
+	again  time.Time // when that of a dead queue is tried next
 	tally  txTally
 	stats  txStats
 

@@ -1,7 +1,7 @@
 package main
 
 // txrecover.go owns the end of what a send queue has under way: whether it has
-// stalled, its reset, and the count of what that loses. It does not own the commands
+// stalled, how long it is out of service, its reset, and the count of what that loses. It does not own the commands
 // (channel.go) nor what goes out meanwhile (txpath.go).
 // Manual: chapters Send Queue, Completion Queues.
 
@@ -15,7 +15,7 @@ const txTimeout = 5 * time.Second
 // txTimeout. A queue that is only full of frames that go out slowly has not
 // stalled: its completions come.
 func (q *sendQueue) stalled(now time.Time) bool {
-	if q.mtail == q.mhead {
+	if q.dead || q.mtail == q.mhead {
 		q.since = time.Time{}
 		return false
 	}
@@ -37,14 +37,23 @@ func (q *sendQueue) owed() uint32 {
 // abandon counts as lost what was posted and not completed. Its pages stay where
 // they are: the device may still read them.
 func (q *sendQueue) abandon() {
-	q.tally.dropped += uint64(q.posted - q.left)
+	q.tally.dropped += uint64(q.posted - q.left - q.executed())
 	q.left = q.posted
 }
 
 // die takes the queue out of service: it takes no frames and keeps the pages of
-// those that the device may still read, until a later reset works.
-func (q *sendQueue) die(now time.Time) {
-	q.failed, q.dead, q.since = false, true, now
+// those that the device may still read, until a later reset works. That is tried
+// again at a time. What failed is kept: it tells what had left before.
+func (q *sendQueue) die(again time.Time) {
+	q.dead, q.again = true, again
+}
+
+// ailment is why a queue is to be reset that is out of service.
+func (q *sendQueue) ailment() string {
+	if q.failed {
+		return q.cause.Error()
+	}
+	return "out of service"
 }
 
 // reset empties the queue after the device has let go of it: outstanding frames
