@@ -4,13 +4,12 @@ package main
 // and that all of it is taken back when the client goes, however it goes. It does
 // not own the bytes (xskproto.go) nor the order of attach and detach (xskbind.go).
 //
-// One goroutine serves one client, a second one turns its wake-ups into those of
-// the channel. A client that breaks a rule of the rings is told why and loses its
+// One goroutine serves one client, a second one passes wake-ups on (xskwake.go), a third
+// one hears of the driver's verdict. A client that breaks a rule of the rings is told why and loses its
 // queue; so does one that is killed, since the kernel closes its socket.
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +36,7 @@ type xskServer struct {
 	shut  bool
 	run   sync.WaitGroup
 	lives atomic.Int32 // clients with a queue
+	stray atomic.Int32 // goroutines for wake-ups that clients which have left still hold
 	mem   memoryLimit
 }
 
@@ -210,7 +210,7 @@ type xskLease struct {
 	held   bool     // the queue is reserved and has no socket yet
 	sock   *xskSocket
 	grant  xskGrant
-	kick   *os.File
+	waker  *xskWaker // nil before attach
 	undo   undo
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -269,6 +269,7 @@ func (l *xskLease) attach(b []byte) error {
 	if fds, err = l.open(r); err != nil {
 		again := l.undo.run()
 		l.c = nil
+		l.dismiss()
 		if again != nil {
 			l.server.log.Warn("-xsk-listen: " + again.Error())
 		}
@@ -299,6 +300,9 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	if err := l.reserve(c, r, ringSize); err != nil {
 		return nil, err
 	}
+	if l.waker, err = l.server.wakerFor(c); err != nil {
+		return nil, err
+	}
 	frames, err := newSharedMemory("mlx5d-umem", r.umem.bytes())
 	if err != nil {
 		return nil, err
@@ -309,17 +313,13 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 		return nil, err
 	}
 	l.undo.add("rings", rings.close)
-	kick, wake, err := l.openWakes()
-	if err != nil {
-		return nil, err
-	}
 	u, err := newUMEM(n.mem, frames.b, r.umem)
 	if err != nil {
 		return nil, err
 	}
 	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
 	l.sock = newSocket(u, rings.b, places)
-	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
+	l.sock.wakeups, l.sock.multi, l.sock.bell = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, l.waker.bell
 	if err := c.bindXSK(l.sock); err != nil {
 		return nil, err
 	}
@@ -329,7 +329,7 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(c.xsk.number), mtu: uint32(c.xsk.mtu),
 		mac: [6]byte(c.xskTo.mac), index: uint16(c.index), start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
 	l.watch()
-	return []int{frames.fd, rings.fd, kick, wake}, nil
+	return []int{frames.fd, rings.fd, l.waker.kick, l.waker.wake}, nil
 }
 
 // reserveWait is how long a client waits for a queue that another one has: who is
@@ -366,39 +366,52 @@ func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
 	return nil
 }
 
-// openWakes makes the eventfds of both directions.
-func (l *xskLease) openWakes() (kick, wake int, err error) {
-	var fds [2]int
-	for i := range fds {
-		if fds[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return 0, 0, fmt.Errorf("eventfd: %w", err)
-		}
-		if i == 0 {
-			l.kick = os.NewFile(uintptr(fds[i]), "kick")
-			l.undo.add("wake-ups", l.kick.Close)
-		} else {
-			l.undo.add("wake-ups", func() error { return unix.Close(fds[i]) })
-		}
+// What a client that has left may still hold of our wake-ups (xskwake.go). The end of a
+// lease waits so long for its goroutine, and looks so often; one that is left behind is
+// looked after more rarely. Each holds a thread, of which there are not endlessly many.
+const (
+	wakerPatience = 500 * time.Millisecond
+	strayPause    = 100 * time.Millisecond
+	mostStrays    = xskClients
+)
+
+var wakerPause = time.Millisecond // tests change it
+
+// wakerFor passes wake-ups between channel c and a client.
+func (s *xskServer) wakerFor(c *channel) (*xskWaker, error) {
+	if n := s.stray.Load(); n >= mostStrays {
+		return nil, wishf("%d clients that have left still block the wake-ups to them: end these processes", n)
 	}
-	return fds[0], fds[1], nil
+	w, err := newXSKWaker(c.vec)
+	if err == nil {
+		go w.run()
+	}
+	return w, err
 }
 
-// watch passes wake-ups of the client on to the channel, and ends the talk when
-// the driver has given up on the client.
+// dismiss ends the lease's wake-ups, which no channel uses any more. Nobody waits for
+// longer than that for a goroutine that its client does not let go.
+func (l *xskLease) dismiss() {
+	w, s := l.waker, l.server
+	if l.waker = nil; w == nil {
+		return
+	}
+	if w.halt(); w.gone(wakerPatience, wakerPause) {
+		return
+	}
+	s.log.Warn("-xsk-listen: a client that has left still blocks the wake-ups to it: what passes them on is left behind until it ends")
+	s.stray.Add(1)
+	go func() {
+		for !w.gone(time.Hour, strayPause) {
+		}
+		s.stray.Add(-1)
+	}()
+}
+
+// watch ends the talk when the driver has given up on the client.
 func (l *xskLease) watch() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.done.Go(func() {
-		var b [8]byte
-		for {
-			if _, err := l.kick.Read(b[:]); err != nil {
-				return // closed, see end
-			}
-			if binary.NativeEndian.Uint64(b[:]) != 0 {
-				l.c.vec.kick()
-			}
-		}
-	})
 	l.done.Go(func() {
 		select {
 		case why := <-l.sock.fault:
@@ -419,9 +432,9 @@ func (l *xskLease) end() error {
 	detached := l.undo.steps[last].do()
 	l.undo.steps = l.undo.steps[:last]
 	l.stop()
-	_ = l.kick.SetReadDeadline(time.Unix(1, 0))
 	l.done.Wait()
 	l.c = nil
+	defer l.dismiss() // last: it may take a while
 	l.server.lives.Add(-1)
 	if detached != nil {
 		return detached
