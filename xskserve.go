@@ -36,7 +36,7 @@ type xskServer struct {
 	shut  bool
 	run   sync.WaitGroup
 	lives atomic.Int32 // clients with a queue
-	stray atomic.Int32 // goroutines for wake-ups that clients which have left still hold
+	stray atomic.Int32 // what clients that have left still hold
 	mem   memoryLimit
 }
 
@@ -366,13 +366,14 @@ func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
 	return nil
 }
 
-// What a client that has left may still hold of our wake-ups (xskwake.go). The end of a
-// lease waits so long for its goroutine, and looks so often; one that is left behind is
-// looked after more rarely. Each holds a thread, of which there are not endlessly many.
+// What a client that has left may still hold: the goroutine of its wake-ups (xskwake.go)
+// and memory. The end of a lease waits for each so long; what is left behind then has a
+// goroutine that waits on, and a thread, of which there are not endlessly many.
 const (
-	wakerPatience = 500 * time.Millisecond
-	strayPause    = 100 * time.Millisecond
-	mostStrays    = xskClients
+	wakerPatience  = 500 * time.Millisecond
+	memoryPatience = 3 * time.Second // it takes a while to give back gigabytes
+	strayPause     = 100 * time.Millisecond
+	mostStrays     = xskClients
 )
 
 var wakerPause = time.Millisecond // tests change it
@@ -380,7 +381,7 @@ var wakerPause = time.Millisecond // tests change it
 // wakerFor passes wake-ups between channel c and a client.
 func (s *xskServer) wakerFor(c *channel) (*xskWaker, error) {
 	if n := s.stray.Load(); n >= mostStrays {
-		return nil, wishf("%d clients that have left still block the wake-ups to them: end these processes", n)
+		return nil, wishf("clients that have left still hold %d things of ours, wake-ups or memory: end these processes", n)
 	}
 	w, err := newXSKWaker(c.vec)
 	if err == nil {
@@ -399,11 +400,34 @@ func (l *xskLease) dismiss() {
 	if w.halt(); w.gone(wakerPatience, wakerPause) {
 		return
 	}
-	s.log.Warn("-xsk-listen: a client that has left still blocks the wake-ups to it: what passes them on is left behind until it ends")
-	s.stray.Add(1)
-	go func() {
+	s.leaveBehind("the wake-ups to it", func() {
 		for !w.gone(time.Hour, strayPause) {
 		}
+	})
+}
+
+// free gives back the memory, which the device has let go of. The kernel takes its pages
+// only between two writes to the file, and a client may have one of its own that
+// sleeps. Until it is free it counts as taken.
+func (l *xskLease) free() error {
+	rest, freed := l.undo, make(chan error, 1)
+	l.undo = undo{}
+	go func() { freed <- rest.run() }()
+	select {
+	case err := <-freed:
+		return err
+	case <-time.After(memoryPatience):
+		l.server.leaveBehind("its memory", func() { <-freed })
+		return nil
+	}
+}
+
+// leaveBehind has what a client that has left does not let go waited for by nobody else.
+func (s *xskServer) leaveBehind(what string, wait func()) {
+	s.log.Warn("-xsk-listen: a client that has left still holds " + what + ": end that process")
+	s.stray.Add(1)
+	go func() {
+		wait()
 		s.stray.Add(-1)
 	}()
 }
@@ -439,5 +463,7 @@ func (l *xskLease) end() error {
 	if detached != nil {
 		return detached
 	}
-	return l.undo.run()
+	mapping := undo{steps: l.undo.steps[last-1:]}
+	l.undo.steps = l.undo.steps[:last-1]
+	return errors.Join(mapping.run(), l.free())
 }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -117,8 +118,15 @@ func (r *serveRig) isFree(t *testing.T) {
 	}, soon, time.Millisecond, "a lease that does not end")
 }
 
-// serves makes sure that another client gets queue 0 and its packets.
+// serves makes sure that another client gets queue 0 and its packets, and gives all
+// back.
 func (r *serveRig) serves(t *testing.T) {
+	t.Helper()
+	r.servesOne(t)
+	r.isFree(t)
+}
+
+func (r *serveRig) servesOne(t *testing.T) {
 	t.Helper()
 	c, err := dialXSK(r.path, askFor(0))
 	require.NoError(t, err)
@@ -126,7 +134,7 @@ func (r *serveRig) serves(t *testing.T) {
 	c.nudge()
 	require.Eventually(t, func() bool { return c.app.drop(napiBudget) > 0 }, soon, time.Millisecond)
 	require.NoError(t, c.close())
-	r.isFree(t)
+	require.Eventually(t, func() bool { return r.server.lives.Load() == 0 && r.nic.mem.guestMemory() == 0 }, soon, time.Millisecond)
 }
 
 // closesServer closes the server, whatever its clients do.
@@ -258,10 +266,81 @@ func TestXSKStrayWakeUps(t *testing.T) {
 
 	r.server.stray.Store(mostStrays)
 	_, err := dialXSK(r.path, askFor(0))
-	require.ErrorContains(t, err, "clients that have left still block the wake-ups")
+	require.ErrorContains(t, err, "clients that have left still hold 128 things")
 	r.server.stray.Store(0)
 	r.serves(t)
 	before.isAsBefore(t, r)
+}
+
+// A client that has the kernel keep our hands off the memory of its lease, by a write to
+// the file that sleeps in the middle, keeps that memory and nothing else, until it goes.
+func TestXSKHeldMemoryHangsNobody(t *testing.T) {
+	var taken atomic.Int64
+	r := newServeRig(t, 1, newSplitWire(1<<40, &taken), &taken)
+	r.serves(t)
+	before := standingNow(t)
+	h := newHostileClient(t, r, askFor(0))
+	h.asksForWakes()
+	r.isWoken(t, h, 1)
+	fault, page := neverFilled(t)
+	var write sync.WaitGroup
+	frames := openFrames(t)
+	write.Go(func() { _, _ = unix.Pwrite(frames, page, 0) })
+	t.Cleanup(func() { _ = unix.Close(fault) })
+	require.Eventually(t, func() bool { return someoneCalls(t, unix.SYS_PWRITE64, frames) }, soon, time.Millisecond)
+	require.NoError(t, h.conn.Close())
+	require.Eventually(t, func() bool { return r.server.stray.Load() == 1 }, soon, time.Millisecond, "it is left behind")
+	require.Zero(t, r.nic.mem.guestMemory(), "the device has let go")
+	r.servesOne(t)
+	goesOn(t, &taken)
+	r.closesServer(t)
+	var err error
+	old := r.server
+	r.server, err = listenXSK(r.path, []*nic{r.nic}, r.server.log)
+	require.NoError(t, err)
+	require.NotZero(t, old.mem.taken)
+	require.NoError(t, unix.Close(fault)) // it goes
+	write.Wait()
+	require.NoError(t, unix.Close(frames))
+	h.goes(t)
+	require.Eventually(t, func() bool { return old.stray.Load() == 0 }, soon, time.Millisecond)
+	require.Zero(t, old.mem.taken)
+	r.serves(t)
+	before.isAsBefore(t, r)
+}
+
+// openFrames opens the file of the only UMEM that there is.
+func openFrames(t *testing.T) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, d := range list {
+		path := "/proc/self/fd/" + d.Name()
+		if to, _ := os.Readlink(path); strings.Contains(to, "memfd:mlx5d-umem") {
+			fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			return fd
+		}
+	}
+	require.Fail(t, "no UMEM is open")
+	return -1
+}
+
+// neverFilled is memory whose first use sleeps until the descriptor is closed.
+func neverFilled(t *testing.T) (fd int, b []byte) {
+	b, err := unix.Mmap(-1, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(b)) })
+	u, _, e := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if e != 0 {
+		t.Skip("page faults cannot be held up here: ", e)
+	}
+	api := [3]uint64{0xaa}
+	_, _, e = unix.Syscall(unix.SYS_IOCTL, u, 0xc018aa3f, uintptr(unsafe.Pointer(&api))) // UFFDIO_API
+	require.Zero(t, e)
+	area := [4]uint64{uint64(uintptr(unsafe.Pointer(&b[0]))), pageSize, 1}
+	_, _, e = unix.Syscall(unix.SYS_IOCTL, u, 0xc020aa00, uintptr(unsafe.Pointer(&area))) // UFFDIO_REGISTER
+	require.Zero(t, e)
+	return int(u), b
 }
 
 // testWaker is a waker without a goroutine, and a descriptor of what its kicks lead to.
@@ -322,7 +401,7 @@ func TestXSKWakerThatHangs(t *testing.T) {
 	_, err = unix.Write(w.spare, fullCount)
 	require.NoError(t, err)
 	w.bell.ring()
-	require.Eventually(t, func() bool { return someoneWrites(t, w.wake) }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return someoneCalls(t, unix.SYS_WRITE, w.wake) }, soon, time.Millisecond)
 	w.halt()
 	for range 3 {
 		require.False(t, w.gone(10*time.Millisecond, time.Hour))
@@ -334,13 +413,13 @@ func TestXSKWakerThatHangs(t *testing.T) {
 	w.ends(t, fds)
 }
 
-// someoneWrites reports whether a thread of ours is in a write to fd.
-func someoneWrites(t *testing.T, fd int) bool {
+// someoneCalls reports whether a thread of ours is in that system call for fd.
+func someoneCalls(t *testing.T, call, fd int) bool {
 	threads, err := os.ReadDir("/proc/self/task")
 	require.NoError(t, err)
 	for _, d := range threads {
 		b, _ := os.ReadFile("/proc/self/task/" + d.Name() + "/syscall") // nothing of one that has ended
-		if strings.HasPrefix(string(b), fmt.Sprintf("%d %#x ", unix.SYS_WRITE, fd)) {
+		if strings.HasPrefix(string(b), fmt.Sprintf("%d %#x ", call, fd)) {
 			return true
 		}
 	}
