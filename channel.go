@@ -180,6 +180,7 @@ func (c *channel) sendRest() int {
 	done := c.completeAll(napiBudget) + c.handler.turn(c)
 	if q := c.xsk; q != nil && q.sock != nil && !q.sock.broken {
 		done += q.complete(napiBudget) + q.transmit()
+		q.ring()
 	}
 	return done
 }

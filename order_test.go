@@ -21,7 +21,7 @@ import (
 var fileOrder = []string{
 	"main.go", "init.go", "xskattach.go", "appliance.go", "report.go", "serve.go", "options.go", "flaguse.go", "toggle.go", "xskflags.go", "bench.go",
 	"benchxsk.go", "benchpci.go", "benchtx.go", "benchxdp.go", "benchrx.go", "benchbaseline.go", "benchnapi.go", "benchkit.go", "benchquiet.go",
-	"xskwork.go", "xskfile.go", "xskclient.go", "xskserve.go", "xskmemory.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go", "echo.go",
+	"xskwork.go", "xskfile.go", "xskclient.go", "xskserve.go", "xskwake.go", "xskmemory.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go", "echo.go",
 	"inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "coalesce.go", "loss.go", "stats.go", "xskbind.go",
 	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "quota.go", "flameprobe.go", "events.go", "port.go",
 	"ruletable.go", "rules.go", "bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go",

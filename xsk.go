@@ -16,7 +16,7 @@ package main
 // What a client says is not believed. Indices that claim more than a ring holds
 // end the socket with a reason: from there on nothing it says makes sense. An
 // entry that names memory outside the UMEM is counted and skipped, with no answer
-// in any ring, as Linux does. An address that is named twice does harm only to
+// in any ring, as Linux does, and only so many in a turn: the next turn goes on. An address that is named twice does harm only to
 // who named it. Entries are read once, into locals; Go's memory model forbids the
 // compiler to read again.
 //
@@ -27,8 +27,6 @@ package main
 import (
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // xskStats counts what an XSK queue did, by mlx5e's names where it has one, else
@@ -105,7 +103,7 @@ type xskSocket struct {
 	multi    bool        // packets may take several frames
 	wakeups  bool        // the client looks at need-wakeup flags
 	ours     bool        // the client is the appliance itself: what it gives is to be sent
-	notify   int         // eventfd that wakes the client; -1 is none
+	bell     *bell       // rung for a client that sleeps; nil in this process. Nobody else writes to it
 	fault    chan string // why the driver gave up on it; room for one
 	broken   bool
 	slept    [2]uint32 // producers of TX and fill ring when we went to sleep last
@@ -113,7 +111,7 @@ type xskSocket struct {
 
 // newSocket views the rings at places in b. The area behind u is the client's.
 func newSocket(u *umem, b []byte, places [xskRings]ringPlace) *xskSocket {
-	return &xskSocket{umem: u, notify: -1, fault: make(chan string, 1),
+	return &xskSocket{umem: u, fault: make(chan string, 1),
 		fill: viewRing(b, ringFill, places[ringFill]), comp: viewRing(b, ringCompletion, places[ringCompletion]),
 		rx: viewRing(b, ringRX, places[ringRX]), tx: viewRing(b, ringTX, places[ringTX])}
 }
@@ -129,6 +127,8 @@ type xskQueue struct {
 	number uint16     // of its receive queue, as users count (queueOf)
 	mtu    int        // that its receive queue was made for
 	asleep bool       // the flags say so
+	due    bool       // the client is to be woken at the end of this turn
+	skips  int        // bad entries of the fill ring that this turn may still skip
 	// leaving is set from detach until both queues are ready for the next socket, held
 	// while somebody prepares a socket for them.
 	leaving bool
@@ -223,7 +223,7 @@ func (q *xskQueue) attach(s *xskSocket) {
 	q.tx.home(&pagePool{mem: s.umem.mem})
 	q.tx.others, q.tx.quiet = q, true
 	s.sent = q.tx.ftail
-	q.asleep = false
+	q.asleep, q.due, q.skips = false, false, napiBudget
 	q.sock = s
 }
 
@@ -326,18 +326,24 @@ func (q *xskQueue) tell() {
 	}
 	s.rx.gave(n)
 	q.tally.redirect += uint64(n) // entries; takeOne takes back what is more than packets
-	if s.notify >= 0 && s.rx.wants() {
-		q.notify()
+	q.notify(&s.rx)
+}
+
+// notify notes that the client sleeps on a ring that has got entries.
+func (q *xskQueue) notify(ring *xskRing) {
+	if !q.due && q.sock.bell != nil {
+		q.due = ring.wants()
 	}
 }
 
-// notify wakes a client that sleeps: the one system call of the data path.
-func (q *xskQueue) notify() {
-	_, _ = unix.Write(q.sock.notify, wakeOne[:]) // fails only when it is awake anyway
-	q.tally.wakes++
+// ring wakes a client that sleeps, once a turn: the one system call of the data path.
+func (q *xskQueue) ring() {
+	if q.due {
+		q.due = false
+		q.sock.bell.ring()
+		q.tally.wakes++
+	}
 }
-
-var wakeOne = [8]byte{1}
 
 // takePlain hands out ordinary completions of frames in one piece, as far as the
 // RX ring has room and no ring's edge comes, up to the first that is anything else.
@@ -524,14 +530,14 @@ func (q *xskQueue) postPlain(n uint32) {
 	rules := postRules{word: dataSeg(s.umem.room(), r.lkey, 0).a, base: s.umem.mem.iova + uint64(s.umem.start()),
 		logStep: logCeil(int(r.perWQE)), log: s.umem.log, frames: s.umem.frames}
 	took := uint32(0)
-	for took < n {
+	for took < n && q.skips > 0 {
 		slot, at := r.posted&r.mask, (s.fill.at+took)&s.fill.mask
 		part := min(n-took, r.mask+1-slot, s.fill.size()-at)
 		k := postRun(r.segs[slot*r.perWQE:], r.frames[slot:][:part], s.fill.addrs[at:], &rules)
 		r.posted += k
 		if took += k; k < part { // the entry is outside the UMEM
 			took++
-			q.tally.badFill++
+			q.skip()
 		}
 	}
 	s.fill.took(took)
@@ -582,14 +588,21 @@ func (q *xskQueue) postOdd(free uint32) {
 	}
 }
 
-// nextFrame takes a frame put aside, else the next good one of the fill ring.
+// skip counts an entry of the fill ring that names no frame.
+func (q *xskQueue) skip() {
+	q.tally.badFill++
+	q.skips--
+}
+
+// nextFrame takes a frame put aside, else the next good one of the fill ring, as far as
+// the turn may look for it.
 func (q *xskQueue) nextFrame() (uint32, bool) {
 	r, s := &q.recv, q.sock
 	if r.nfree > 0 {
 		r.nfree--
 		return r.free[r.nfree], true
 	}
-	for {
+	for q.skips > 0 {
 		have, ok := s.fill.ready(1)
 		if !ok {
 			q.breakOff(ringFill, claimsEntries)
@@ -602,8 +615,9 @@ func (q *xskQueue) nextFrame() (uint32, bool) {
 		if n < uint64(s.umem.frames) {
 			return uint32(n), true
 		}
-		q.tally.badFill++
+		q.skip()
 	}
+	return 0, false
 }
 
 // bytesOf is n bytes at a bus address of one of our frames, for a queue that puts
@@ -663,6 +677,7 @@ var sleepSteps = [...]func(*xskQueue) bool{
 	},
 	func(q *xskQueue) bool { return q.sock.tx.came(&q.sock.slept[0]) },
 	func(q *xskQueue) bool { return q.sock.fill.came(&q.sock.slept[1]) && q.recv.lowWater() },
+	func(q *xskQueue) bool { return q.skips == 0 && q.recv.lowWater() }, // there may be more than the turn looked at
 }
 
 // wakeUp says in the rings that they are looked at.

@@ -84,6 +84,9 @@ type xskGrant struct {
 
 var le = binary.LittleEndian
 
+// wakeOne is one wake-up, as an eventfd takes it.
+var wakeOne = [8]byte{1}
+
 // errXSKProtocol marks what breaks the protocol.
 var errXSKProtocol = errors.New("attach protocol")
 

@@ -4,13 +4,12 @@ package main
 // and that all of it is taken back when the client goes, however it goes. It does
 // not own the bytes (xskproto.go) nor the order of attach and detach (xskbind.go).
 //
-// One goroutine serves one client, a second one turns its wake-ups into those of
-// the channel. A client that breaks a rule of the rings is told why and loses its
+// One goroutine serves one client, a second one passes wake-ups on (xskwake.go), a third
+// one hears of the driver's verdict. A client that breaks a rule of the rings is told why and loses its
 // queue; so does one that is killed, since the kernel closes its socket.
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +36,7 @@ type xskServer struct {
 	shut  bool
 	run   sync.WaitGroup
 	lives atomic.Int32 // clients with a queue
+	stray atomic.Int32 // what clients that have left still hold
 	mem   memoryLimit
 }
 
@@ -210,8 +210,8 @@ type xskLease struct {
 	held   bool     // the queue is reserved and has no socket yet
 	sock   *xskSocket
 	grant  xskGrant
-	before []uint64 // the queue's counters, which go on from one socket to the next
-	kick   *os.File
+	before []uint64  // the queue's counters, which go on from one socket to the next
+	waker  *xskWaker // nil before attach
 	undo   undo
 	stop   context.CancelFunc
 	done   sync.WaitGroup
@@ -270,6 +270,7 @@ func (l *xskLease) attach(b []byte) error {
 	if fds, err = l.open(r); err != nil {
 		again := l.undo.run()
 		l.c = nil
+		l.dismiss()
 		if again != nil {
 			l.server.log.Warn("-xsk-listen: " + again.Error())
 		}
@@ -300,6 +301,9 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	if err := l.reserve(c, r, ringSize); err != nil {
 		return nil, err
 	}
+	if l.waker, err = l.server.wakerFor(c); err != nil {
+		return nil, err
+	}
 	frames, err := newSharedMemory("mlx5d-umem", r.umem.bytes())
 	if err != nil {
 		return nil, err
@@ -310,17 +314,13 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 		return nil, err
 	}
 	l.undo.add("rings", rings.close)
-	kick, wake, err := l.openWakes()
-	if err != nil {
-		return nil, err
-	}
 	u, err := newUMEM(n.mem, frames.b, r.umem)
 	if err != nil {
 		return nil, err
 	}
 	l.undo.add("UMEM's mapping", func() error { return u.close(n.mem) })
 	l.sock = newSocket(u, rings.b, places)
-	l.sock.wakeups, l.sock.multi, l.sock.notify = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, wake
+	l.sock.wakeups, l.sock.multi, l.sock.bell = r.flags&xskNeedWakeup != 0, r.flags&xskMultiBuffer != 0, l.waker.bell
 	l.before = c.xsk.stats.countsOf()
 	if err := c.bindXSK(l.sock); err != nil {
 		return nil, err
@@ -331,7 +331,7 @@ func (l *xskLease) open(r xskRequest) (fds []int, err error) {
 	l.grant = xskGrant{flags: r.flags | xskZeroCopy, queue: uint32(c.xsk.number), mtu: uint32(c.xsk.mtu),
 		mac: [6]byte(c.xskTo.mac), index: uint16(c.index), start: u.start(), room: u.room(), umemSize: uint64(len(frames.b)), ringSize: uint64(ringSize), places: places}
 	l.watch()
-	return []int{frames.fd, rings.fd, kick, wake}, nil
+	return []int{frames.fd, rings.fd, l.waker.kick, l.waker.wake}, nil
 }
 
 // reserveWait is how long a client waits for a queue that another one has: who is
@@ -368,39 +368,76 @@ func (l *xskLease) reserve(c *channel, r xskRequest, ringSize int) error {
 	return nil
 }
 
-// openWakes makes the eventfds of both directions.
-func (l *xskLease) openWakes() (kick, wake int, err error) {
-	var fds [2]int
-	for i := range fds {
-		if fds[i], err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return 0, 0, fmt.Errorf("eventfd: %w", err)
-		}
-		if i == 0 {
-			l.kick = os.NewFile(uintptr(fds[i]), "kick")
-			l.undo.add("wake-ups", l.kick.Close)
-		} else {
-			l.undo.add("wake-ups", func() error { return unix.Close(fds[i]) })
-		}
+// What a client that has left may still hold: the goroutine of its wake-ups (xskwake.go)
+// and memory. The end of a lease waits for each so long; what is left behind then has a
+// goroutine that waits on, and a thread, of which there are not endlessly many.
+const (
+	wakerPatience  = 500 * time.Millisecond
+	memoryPatience = 3 * time.Second // it takes a while to give back gigabytes
+	strayPause     = 100 * time.Millisecond
+	mostStrays     = xskClients
+)
+
+var wakerPause = time.Millisecond // tests change it
+
+// wakerFor passes wake-ups between channel c and a client.
+func (s *xskServer) wakerFor(c *channel) (*xskWaker, error) {
+	if n := s.stray.Load(); n >= mostStrays {
+		return nil, wishf("clients that have left still hold %d things of ours, wake-ups or memory: end these processes", n)
 	}
-	return fds[0], fds[1], nil
+	w, err := newXSKWaker(c.vec)
+	if err == nil {
+		go w.run()
+	}
+	return w, err
 }
 
-// watch passes wake-ups of the client on to the channel, and ends the talk when
-// the driver has given up on the client.
+// dismiss ends the lease's wake-ups, which no channel uses any more. Nobody waits for
+// longer than that for a goroutine that its client does not let go.
+func (l *xskLease) dismiss() {
+	w, s := l.waker, l.server
+	if l.waker = nil; w == nil {
+		return
+	}
+	if w.halt(); w.gone(wakerPatience, wakerPause) {
+		return
+	}
+	s.leaveBehind("the wake-ups to it", func() {
+		for !w.gone(time.Hour, strayPause) {
+		}
+	})
+}
+
+// free gives back the memory, which the device has let go of. The kernel takes its pages
+// only between two writes to the file, and a client may have one of its own that
+// sleeps. Until it is free it counts as taken.
+func (l *xskLease) free() error {
+	rest, freed := l.undo, make(chan error, 1)
+	l.undo = undo{}
+	go func() { freed <- rest.run() }()
+	select {
+	case err := <-freed:
+		return err
+	case <-time.After(memoryPatience):
+		l.server.leaveBehind("its memory", func() { <-freed })
+		return nil
+	}
+}
+
+// leaveBehind has what a client that has left does not let go waited for by nobody else.
+func (s *xskServer) leaveBehind(what string, wait func()) {
+	s.log.Warn("-xsk-listen: a client that has left still holds " + what + ": end that process")
+	s.stray.Add(1)
+	go func() {
+		wait()
+		s.stray.Add(-1)
+	}()
+}
+
+// watch ends the talk when the driver has given up on the client.
 func (l *xskLease) watch() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.done.Go(func() {
-		var b [8]byte
-		for {
-			if _, err := l.kick.Read(b[:]); err != nil {
-				return // closed, see end
-			}
-			if binary.NativeEndian.Uint64(b[:]) != 0 {
-				l.c.vec.kick()
-			}
-		}
-	})
 	l.done.Go(func() {
 		select {
 		case why := <-l.sock.fault:
@@ -421,12 +458,14 @@ func (l *xskLease) end() error {
 	detached := l.undo.steps[last].do()
 	l.undo.steps = l.undo.steps[:last]
 	l.stop()
-	_ = l.kick.SetReadDeadline(time.Unix(1, 0))
 	l.done.Wait()
 	l.c = nil
+	defer l.dismiss() // last: it may take a while
 	l.server.lives.Add(-1)
 	if detached != nil {
 		return detached
 	}
-	return l.undo.run()
+	mapping := undo{steps: l.undo.steps[last-1:]}
+	l.undo.steps = l.undo.steps[:last-1]
+	return errors.Join(mapping.run(), l.free())
 }

@@ -13,18 +13,22 @@ package main
 
 // begin is the first part of a turn: what was sent. What came in is next.
 func (q *xskQueue) begin(budget int) int {
+	q.skips = napiBudget
 	if q.asleep {
 		q.wakeUp()
 	}
 	return q.complete(budget)
 }
 
-// end is the last part of a turn: new buffers, and what is to be sent.
+// end is the last part of a turn: new buffers, what is to be sent, and a client that
+// sleeps is woken.
 func (q *xskQueue) end() int {
 	if !q.recv.failed {
 		q.refill()
 	}
-	return q.transmit()
+	done := q.transmit()
+	q.ring()
+	return done
 }
 
 // complete takes completions of the send queue and tells the client.
@@ -34,9 +38,7 @@ func (q *xskQueue) complete(budget int) int {
 	if n := t.ftail - s.sent; n != 0 {
 		s.sent = t.ftail
 		s.comp.gave(n)
-		if s.notify >= 0 && s.comp.wants() {
-			q.notify()
-		}
+		q.notify(&s.comp)
 	}
 	return done
 }
