@@ -509,7 +509,7 @@ func (c *channel) arm() {
 	}
 	c.tx.cq.arm()
 	if c.xsk != nil && c.xsk.sleep() {
-		c.vec.kick()
+		c.vec.ring()
 	}
 	if c.xdp != nil {
 		c.xdp.cq.arm()

@@ -94,10 +94,10 @@ func (r *guestRing) drop() {
 
 // sleep says that the consumer, which v wakes, is about to sleep. Who puts a guest
 // in afterwards sees that; one that came just before wakes it here.
-func (r *guestRing) sleep(v *vector) {
+func (r *guestRing) sleep(v *bell) {
 	r.asleep.Store(true)
 	if _, ok := r.peek(); ok && r.wakes() {
-		v.kick()
+		v.ring()
 	}
 }
 

@@ -54,7 +54,7 @@ func TestCallsRunBetweenPolls(t *testing.T) {
 func TestCallsWakeASleeper(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	require.NoError(t, err)
-	v, err := newVector(fd)
+	v, err := bellOn(fd)
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(fd))
 	loop := napi{vec: v}

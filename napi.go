@@ -15,8 +15,6 @@ package main
 // work that the last poll found, costs one empty poll.
 
 import (
-	"encoding/binary"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -28,51 +26,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// vector is one interrupt, seen as an eventfd.
-type vector struct {
-	f    *os.File
-	stop atomic.Bool
-}
-
-// newVector takes a copy of an eventfd that belongs to the device.
-func newVector(fd int) (*vector, error) {
-	own, err := copyInterrupt(fd)
-	if err != nil {
-		return nil, err
-	}
-	return &vector{f: os.NewFile(uintptr(own), "interrupt")}, nil
-}
-
-// wait sleeps until the interrupt fires, most at the longest. It returns false
-// when the vector was told to stop.
-func (v *vector) wait(most time.Duration) bool {
-	var b [8]byte
-	if v.stop.Load() {
-		return false
-	}
-	if err := v.f.SetReadDeadline(time.Now().Add(most)); err != nil {
-		return false
-	}
-	_, err := v.f.Read(b[:])
-	return !v.stop.Load() && (err == nil || errors.Is(err, os.ErrDeadlineExceeded))
-}
-
-// kick wakes the waiter as an interrupt does: the eventfd keeps it when nobody
-// waits yet, so that it cannot be lost.
-func (v *vector) kick() {
-	var one [8]byte
-	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = v.f.Write(one[:]) // fails only on one that is closed, which has no waiter
-}
-
-// halt wakes the waiter for the last time.
-func (v *vector) halt() {
-	v.stop.Store(true)
-	v.kick()
-}
-
-func (v *vector) close() error { return v.f.Close() }
 
 // mailbox takes calls from other goroutines to that of a loop. Who posts a call
 // waits until it has run. While no loop runs there is nobody to disturb: then the
@@ -92,7 +45,7 @@ type call struct {
 
 // post has f run by the loop that v wakes, and returns when it has. Calls do not
 // nest: f must not post to the same loop.
-func (m *mailbox) post(v *vector, f func()) {
+func (m *mailbox) post(v *bell, f func()) {
 	m.mu.Lock()
 	if !m.runs {
 		defer m.mu.Unlock()
@@ -103,7 +56,7 @@ func (m *mailbox) post(v *vector, f func()) {
 	m.calls = append(m.calls, call{f, done})
 	m.full.Store(true)
 	m.mu.Unlock()
-	v.kick()
+	v.ring()
 	<-done
 }
 
@@ -177,7 +130,7 @@ const pendingWait = time.Millisecond
 // napi is the loop of one channel.
 type napi struct {
 	eq       *eventQueue
-	vec      *vector
+	vec      *bell
 	cpu      int  // to pin the thread to; -1 does not
 	busy     bool // spin instead of sleeping
 	cqs      []*compQueue
@@ -195,7 +148,7 @@ type napi struct {
 // out sooner and puts who slept first. It returns what was before.
 func spareThreads(loops int) int { return runtime.GOMAXPROCS(runtime.NumCPU() + loops) }
 
-// run polls until the vector is halted. It owns the channel's queues meanwhile.
+// run polls until the bell is halted. It owns the channel's queues meanwhile.
 func (n *napi) run(p poller) {
 	runtime.LockOSThread() // not unlocked: the pinned thread ends with the goroutine
 	if n.cpu >= 0 {

@@ -48,9 +48,9 @@ func (h *hookedPoller) idle() {
 }
 
 // readable reports whether an interrupt waits in the eventfd.
-func readable(t *testing.T, v *vector) bool {
+func readable(t *testing.T, v *bell) bool {
 	t.Helper()
-	fds := []unix.PollFd{{Fd: int32(v.f.Fd()), Events: unix.POLLIN}}
+	fds := []unix.PollFd{{Fd: int32(v.fd), Events: unix.POLLIN}}
 	_, err := unix.Poll(fds, 0)
 	require.NoError(t, err)
 	return fds[0].Revents&unix.POLLIN != 0

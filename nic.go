@@ -561,7 +561,7 @@ func (n *nic) newChannel(i int) (*channel, error) {
 	if c.eq, err = n.newEQ("completion", channelEQLog, 1+i, 0); err != nil {
 		return nil, err
 	}
-	if c.vec, err = newVector(n.vectors[1+i]); err != nil {
+	if c.vec, err = bellOn(n.vectors[1+i]); err != nil {
 		return nil, err
 	}
 	n.undo.add("interrupt", c.vec.close)

@@ -1,17 +1,18 @@
 package main
 
-// prompt.go owns how the threads between firmware's answer and who asked for it are
-// woken, and what poll loops do for them. What they wait for is command.go's and
-// events.go's.
+// prompt.go owns how threads sleep until an interrupt and are woken, and what poll
+// loops do for those between firmware's answer and who asked for it. What they wait
+// for is command.go's, events.go's and napi.go's.
 //
 // Linux takes a command's completion in an interrupt. We have threads, and two
 // things would delay those by milliseconds. A wake-up through the Go scheduler is a
 // relay of up to three threads (one that waits for files, one that has the
 // processor, the one that is meant), each of which must get a CPU; so here a thread
-// sleeps in the kernel, on an eventfd of its own, and is woken itself. And who is
-// woken while every CPU polls waits until the kernel next looks at time slices: a
-// tick, 4 ms with 250 Hz. So while a command is under way poll loops offer their CPU
-// between two polls. Nothing of this needs a right.
+// sleeps in the kernel, on an eventfd of its own, and is woken itself. Loops of
+// packets sleep so too: their interrupts would keep the relay busy for all others.
+// And who is woken while every CPU polls waits until the kernel next looks at time
+// slices: a tick, 4 ms with 250 Hz. So while a command is under way poll loops offer
+// their CPU between two polls. Nothing of this needs a right.
 //
 // Real-time priority is no alternative: a goroutine that goes on while the collector
 // looks at its stack spins until that is done. A real-time thread that has just taken
@@ -59,8 +60,8 @@ func (c *courtesy) giveWay() {
 // offerCPU lets threads that wait for this CPU run first.
 func offerCPU() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// bell is an eventfd that one thread sleeps on in the kernel. A vector does the same
-// through the Go runtime's poller, which spares a thread and takes longer.
+// bell is an eventfd that one thread sleeps on in the kernel: an interrupt, or what
+// takes its place. It keeps what rings before the sleep.
 type bell struct {
 	fd   int
 	stop atomic.Bool

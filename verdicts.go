@@ -263,7 +263,7 @@ func (s queueSink) redirect(pool *pagePool, frames []xdpFrame, which []uint8, t 
 		took++
 	}
 	if took > 0 && ring.wakes() {
-		s.to.vec.kick()
+		s.to.vec.ring()
 	}
 	if t.lost += uint64(len(which) - took); !s.socket { // what becomes of the others is told later, see outcomes
 		t.redirect += uint64(took)

@@ -6,7 +6,7 @@ package main
 // belongings (xskserve.go).
 //
 //	channel -> bell -> goroutine -> wake -> client
-//	client  -> kick -> goroutine -> vector -> channel
+//	client  -> kick -> goroutine -> interrupt -> channel
 //
 // What a client holds too, it holds as the same file description, and whether that
 // blocks is a property of the description: a client may clear O_NONBLOCK and fill the
@@ -34,8 +34,8 @@ import (
 
 // xskWaker is that for one client.
 type xskWaker struct {
-	bell *bell   // the channel rings it
-	vec  *vector // what kicks lead to
+	bell *bell // the channel rings it
+	vec  *bell // what kicks lead to
 	// The goroutine's, which closes them. Others may pass them on until halt.
 	epoll, kick, wake int
 	spare             int           // wake again, of who ends the goroutine
@@ -44,7 +44,7 @@ type xskWaker struct {
 }
 
 // newXSKWaker makes what run needs, which is to have a goroutine. halt and gone end that.
-func newXSKWaker(vec *vector) (w *xskWaker, err error) {
+func newXSKWaker(vec *bell) (w *xskWaker, err error) {
 	w = &xskWaker{vec: vec, over: make(chan struct{}), done: make(chan struct{})}
 	var u undo
 	defer func() {
@@ -102,7 +102,7 @@ func (w *xskWaker) pass() bool {
 		case w.bell.stop.Load():
 			return false
 		case came[i].Fd == int32(w.kick):
-			w.vec.kick()
+			w.vec.ring()
 		default:
 			_, _ = unix.Write(w.wake, wakeOne[:]) // fails only when the client is awake anyway
 		}
