@@ -4,6 +4,7 @@ package main
 // whichever command firmware refuses, and that what is shown is what the device has.
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,19 +175,18 @@ func TestModerationThatIsNotPutBack(t *testing.T) {
 // Firmware that does not answer is asked once.
 func TestModerationWithoutAnswer(t *testing.T) {
 	d, n := moderRig(t, wishes{})
-	seen := 0
+	var seen atomic.Int32 // the device's
 	d.m.SetScript(&model.Script{Command: func(c model.CommandInfo) model.Verdict {
 		if c.Opcode != opModifyCQ {
 			return model.Verdict{}
 		}
-		seen++
-		return model.Verdict{Swallow: seen == 2}
+		return model.Verdict{Swallow: seen.Add(1) == 2}
 	}})
 	n.fw.timeout = 50 * time.Millisecond
 	err := n.setCoalesce([2]moderation{{1, 2}, {3, 4}}, false)
 	require.ErrorContains(t, err, "no answer within")
 	require.ErrorContains(t, err, errNotPutBack.Error())
-	require.Equal(t, 2, seen)
+	require.EqualValues(t, 2, seen.Load())
 	require.True(t, n.moder.torn)
 	n.fw.timeout = commandTimeout
 	require.NoError(t, n.setCoalesce([2]moderation{{1, 2}, {3, 4}}, false))
