@@ -272,9 +272,9 @@ func TestMessagesArriveWhole(t *testing.T) {
 func TestMailboxesStartEmpty(t *testing.T) {
 	c := newFakeCard()
 	cmd := fakeCommander(t, c, 10*time.Second)
-	short := false
+	var short atomic.Bool
 	c.serve(t, func(q question) {
-		if short {
+		if short.Load() {
 			q.answer(0, make([]byte, 16)) // says nothing about the rest
 		} else {
 			q.answer(0, append(make([]byte, 16), bytes.Repeat([]byte{0xee}, q.outLen-16)...))
@@ -282,7 +282,7 @@ func TestMailboxesStartEmpty(t *testing.T) {
 	})
 	_, err := cmd.exec(request(0x100, 0, 16), 4112)
 	require.NoError(t, err)
-	short = true
+	short.Store(true)
 	for _, in := range []int{16, 4112} {
 		out, err := cmd.exec(request(0x100, 0, in), 4112)
 		require.NoError(t, err)

@@ -346,7 +346,9 @@ func TestXSKServeHostileClient(t *testing.T) {
 		c, err := dialXSK(r.path, askFor(0))
 		require.NoError(t, err)
 		var spoiler sync.WaitGroup
+		spoils := rand.NewPCG(m.Uint64(), 5)
 		spoiler.Go(func() {
+			m := rand.New(spoils)
 			for range 2000 {
 				le.PutUint32(c.rings[m.IntN(len(c.rings)/4)*4:], m.Uint32()>>uint(m.IntN(32)))
 				if m.IntN(10) == 0 {
