@@ -32,6 +32,7 @@ type onePort struct {
 	emulated *emulatedDevice // nil on hardware
 	nic      *nic
 	stats    *statReader
+	health   *health
 	warned   bool // that its link is down
 }
 
@@ -55,30 +56,61 @@ type appliance struct {
 
 // runAppliance does what o says until it is done or ctx ends, and prints the
 // result on out. The error of the run comes before one of the clean-up.
-func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Writer) (err error) {
+func runAppliance(ctx context.Context, o options, log *slog.Logger, out io.Writer) error {
+	return newAppliance(o, log, out).run(ctx)
+}
+
+func newAppliance(o options, log *slog.Logger, out io.Writer) *appliance {
 	a := &appliance{o: o, log: log, out: out, full: make(chan struct{}), usr1: make(chan os.Signal, 1)}
-	signal.Notify(a.usr1, syscall.SIGUSR1)
-	defer signal.Stop(a.usr1)
 	a.left.Store(int64(min(o.count, 1<<62)))
 	if o.count > 0 && (o.mode == modeDrop || o.mode == modeForward || o.mode == modeEcho) {
 		a.quota = newQuota(o.count, a.full)
 	}
+	return a
+}
+
+func (a *appliance) run(ctx context.Context) (err error) {
+	signal.Notify(a.usr1, syscall.SIGUSR1)
+	defer signal.Stop(a.usr1)
 	defer func() {
 		if again := a.undo.run(); err == nil {
 			err = again
 		}
 	}()
-	for _, step := range []func(context.Context) error{a.openFiles, a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK} {
+	for _, step := range []func(context.Context) error{a.openFiles, a.openDevices, a.openNICs, a.openCapture, a.start, a.listenXSK, a.watch} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	begun := time.Now()
 	a.wait(ctx)
+	over := a.over()
 	for _, p := range a.ports {
 		p.nic.stop()
 	}
-	return a.report(time.Since(begun))
+	if err := a.report(time.Since(begun)); over == nil {
+		return err
+	}
+	return over
+}
+
+// watch begins the watch over each NIC's health.
+func (a *appliance) watch(context.Context) error {
+	for _, p := range a.ports {
+		p.health = watchHealth(p.nic)
+		a.undo.add("health", p.health.close)
+	}
+	return nil
+}
+
+// over is why the run can't go on: a device is lost.
+func (a *appliance) over() error {
+	for _, p := range a.ports {
+		if err := p.health.over(); err != nil {
+			return fmt.Errorf("%s: %w", p.dev.name(), err)
+		}
+	}
+	return nil
 }
 
 // openFiles opens what flags name, so that a name that is wrong is known before a device
@@ -456,8 +488,8 @@ const (
 	slowCheck = 200 * time.Millisecond
 )
 
-// wait returns when the run is over: signal, -duration, -count, or an emulated
-// wire that has delivered all it had. SIGUSR1 prints the counters meanwhile.
+// wait returns when the run is over: signal, -duration, -count, an emulated wire that
+// has delivered all it had, or a device that is lost. SIGUSR1 prints the counters meanwhile.
 func (a *appliance) wait(ctx context.Context) {
 	var timer <-chan time.Time
 	if a.o.duration > 0 {
@@ -496,7 +528,7 @@ func (a *appliance) wait(ctx context.Context) {
 			a.warnLink()
 		case now := <-tick.C:
 			a.tellNotices()
-			if a.wireDone() {
+			if a.wireDone() || a.over() != nil {
 				return
 			}
 			tick.Reset(a.checkAfter(now.Sub(rate.begun)))

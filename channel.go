@@ -646,11 +646,14 @@ func (n *nic) resetRecv(rqn uint32) error {
 // recoverXSK is recoverRX for a socket's receive queue: what was posted is posted
 // again.
 func (n *nic) recoverXSK(q *xskQueue) {
-	r := &q.recv
-	if time.Since(r.since) < recoverGap {
-		return
+	if time.Since(q.recv.since) >= recoverGap {
+		n.renewXSK(q, q.recv.cause.Error())
 	}
-	why := r.cause
+}
+
+// renewXSK is renewRX for a socket's receive queue.
+func (n *nic) renewXSK(q *xskQueue, why string) {
+	r := &q.recv
 	err := n.resetRecv(r.n)
 	if err == nil {
 		r.reset(&q.tally.wqeErr)
@@ -660,9 +663,9 @@ func (n *nic) recoverXSK(q *xskQueue) {
 	r.since = time.Now()
 	if err != nil {
 		r.failed = true
-		n.notify("receive queue %s (%#x): %v: cannot be reset: %v", q.name, r.n, why, err)
+		n.notify("receive queue %s (%#x): %s: cannot be reset: %v", q.name, r.n, why, err)
 		return
 	}
 	q.tally.recovered++
-	n.notify("receive queue %s (%#x): %v: reset and filled again", q.name, r.n, why)
+	n.notify("receive queue %s (%#x): %s: reset and filled again", q.name, r.n, why)
 }

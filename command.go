@@ -31,7 +31,7 @@ var (
 	firmwareWait   = 120 * time.Second
 )
 
-var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power")
+var errDeviceLost = errors.New("the device does not answer (registers read as all ones): it was removed, reset or lost power: start again when it is back")
 
 // cmdError is a command that failed. It is the only kind of error for which the
 // device itself gave a reason.
@@ -150,7 +150,7 @@ func (c *commander) waitReady(ctx context.Context, wait time.Duration, progress 
 	start, told := time.Now(), time.Duration(0)
 	for {
 		v := regRead32(c.bar, segInitializing.off)
-		if v == ^uint32(0) && regRead32(c.bar, 0) == ^uint32(0) {
+		if v == ^uint32(0) && !present(c.bar) {
 			return errDeviceLost
 		}
 		if v&segInitializing.mask() == 0 {
@@ -375,15 +375,16 @@ func (c *commander) wait(n int, op uint16) error {
 		if spin < 64 && !c.events.Load() {
 			continue
 		}
-		if regRead32(c.bar, 0) == ^uint32(0) {
+		if !present(c.bar) {
 			c.lost.Store(true)
 			c.abandon(n)
 			return errDeviceLost
 		}
 		if late {
 			c.abandon(n)
+			beat, syndrome := readHealth(c.bar)
 			return fmt.Errorf("firmware command %s: no answer within %v (health syndrome %#x, counter %#x): reset the card or power-cycle the machine",
-				nameOf(opcodeNames, op), c.timeout, regRead32(c.bar, segHealthSyndrome.off)>>24, regRead32(c.bar, segHealthCounter.off)&segHealthCounter.mask())
+				nameOf(opcodeNames, op), c.timeout, syndrome, beat)
 		}
 		if c.events.Load() {
 			s.bell.wait(5 * time.Millisecond)
@@ -393,6 +394,17 @@ func (c *commander) wait(n int, op uint16) error {
 		nap = min(nap*2, time.Millisecond)
 	}
 }
+
+// readHealth is what firmware shows of itself: a counter that it moves several times
+// a second, and why it is ill, 0 when it is not.
+func readHealth(bar []byte) (beat uint32, syndrome uint8) {
+	word := regRead32(bar, segHealth+healthSyndrome.off)
+	return regRead32(bar, segHealthCounter.off) & segHealthCounter.mask(), uint8(word & healthSyndrome.mask() >> healthSyndrome.lo)
+}
+
+// present reports whether there is a device behind the registers: where there is none
+// all of them read as ones.
+func present(bar []byte) bool { return regRead32(bar, 0) != ^uint32(0) }
 
 // abandon leaves slot n and its mailboxes to the device, which may still write
 // to them. take gives the slot out again only after the late answer; whoever

@@ -46,6 +46,7 @@ func (c *fakeCard) enableVectors(n int) ([]int, error) { return nil, fmt.Errorf(
 func (c *fakeCard) combining() (int, error)            { return 0, errors.New("no combining") }
 func (c *fakeCard) combine(int) (func() error, error)  { return nil, errors.New("no combining") }
 func (c *fakeCard) setBusMaster(bool) error            { return nil }
+func (c *fakeCard) wantedBack() (bool, error)          { return false, nil }
 func (c *fakeCard) reset() error                       { return errNoReset }
 func (c *fakeCard) close() error                       { return nil }
 

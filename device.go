@@ -33,6 +33,9 @@ type device interface {
 	// setBusMaster allows or forbids DMA. Forbidding it is the first step of
 	// every close: memory is freed only after.
 	setBusMaster(on bool) error
+	// wantedBack reports whether the host asks for the function: it is to be closed
+	// soon then, and the host waits for that.
+	wantedBack() (bool, error)
 	// reset puts the function back to its power-on state.
 	// It returns errNoReset where the function cannot do that.
 	reset() error

@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -15,13 +16,14 @@ import (
 
 // emulatedDevice is a function of the embedded model.
 type emulatedDevice struct {
-	m     *model.Device
-	wire  model.Wire
-	title string
-	fds   []int         // eventfds by vector
-	stop  chan struct{} // nil while paused
-	done  sync.WaitGroup
-	once  sync.Once
+	m      *model.Device
+	wire   model.Wire
+	title  string
+	fds    []int         // eventfds by vector
+	stop   chan struct{} // nil while paused
+	done   sync.WaitGroup
+	once   sync.Once
+	wanted atomic.Bool // set by tests
 }
 
 // openEmulated creates a model and runs it.
@@ -111,6 +113,9 @@ func (d *emulatedDevice) setBusMaster(on bool) error {
 	d.m.WriteConfig(configCommand, cmd)
 	return nil
 }
+
+// wantedBack: nobody but a test asks.
+func (d *emulatedDevice) wantedBack() (bool, error) { return d.wanted.Load(), nil }
 
 func (d *emulatedDevice) reset() error {
 	d.m.Reset()

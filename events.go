@@ -23,11 +23,15 @@ type controlLoop struct {
 	wg       sync.WaitGroup
 
 	linkUp   atomic.Bool
-	flaps    counter // link changes
-	cqErrors counter // completion queues that overran
-	fatal    counter // internal errors the device reported
-	unknown  counter // events of kinds that we did not ask for
-	failures counter // page requests that could not be served
+	flaps    counter      // link changes
+	cqErrors counter      // completion queues that failed
+	wqErrors counter      // work queues that broke without a completion
+	fatal    counter      // internal errors the device reported
+	unknown  counter      // events of kinds that we did not ask for
+	failures counter      // page requests that could not be served
+	stops    counter      // times that firmware stood still; written by health.go, as the next
+	illness  counter      // times that it showed why it is ill
+	broken   chan hwEvent // the errors of queues, for who watches over them (health.go)
 }
 
 // pageRequest is firmware asking for (n > 0) or offering (n < 0) pages.
@@ -42,7 +46,7 @@ const controlWait = time.Second
 // start arms the queues and lets commands complete by event.
 func (l *controlLoop) start(cmd *commander, pages *firmwarePages, vec *bell) {
 	l.cmd, l.pages, l.vec = cmd, pages, vec
-	l.requests = make(chan pageRequest, 64)
+	l.requests, l.broken = make(chan pageRequest, 64), make(chan hwEvent, 64)
 	for _, q := range l.eqs {
 		q.arm()
 	}
@@ -91,11 +95,24 @@ func (l *controlLoop) take(ev hwEvent) {
 		}
 	case eventCQError:
 		l.cqErrors.add(1)
+		l.report(ev)
+	case eventWQCatas, eventWQInvalid, eventWQAccess:
+		l.wqErrors.add(1)
+		l.report(ev)
 	case eventInternal:
 		l.fatal.add(1)
 	case eventVportChange:
 	default:
 		l.unknown.add(1)
+	}
+}
+
+// report passes on that a queue broke. In a flood of these, or when nobody listens,
+// the counter must do.
+func (l *controlLoop) report(ev hwEvent) {
+	select {
+	case l.broken <- ev:
+	default:
 	}
 }
 

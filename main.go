@@ -27,7 +27,7 @@ const (
 	exitDone   = 0
 	exitFailed = 1 // failed while running
 	exitUsage  = 2 // wrong use or bad input
-	exitLost   = 3 // the device is gone
+	exitLost   = 3 // the device is gone, or the host asked for it
 )
 
 // logger writes messages to w in the chosen form.
@@ -50,7 +50,7 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errDeviceLost):
+	case errors.Is(err, errDeviceLost), errors.Is(err, errWantedBack):
 		return exitLost
 	case errors.As(err, &wish), errors.As(err, &input), errors.Is(err, errBadAddress):
 		return exitUsage

@@ -453,7 +453,7 @@ func (n *nic) newEQ(what string, log uint8, vector int, mask uint64) (*eventQueu
 
 // Events that the asynchronous queue takes: all that concern our objects and
 // port, but not completions, commands and pages, which have queues of their own.
-const asyncMask = 1<<eventCQError | 1<<eventInternal | 1<<eventPortChange | 1<<eventVportChange
+const asyncMask = 1<<eventCQError | 1<<eventWQCatas | 1<<eventWQInvalid | 1<<eventWQAccess | 1<<eventInternal | 1<<eventPortChange | 1<<eventVportChange
 
 // startControl creates the three control queues on vector 0 and the loop that
 // reads them. From here on commands complete by event.

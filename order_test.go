@@ -23,7 +23,7 @@ var fileOrder = []string{
 	"benchxsk.go", "benchpci.go", "benchtx.go", "benchxdp.go", "benchrx.go", "benchbaseline.go", "benchnapi.go", "benchkit.go", "benchquiet.go",
 	"xskwork.go", "xskfile.go", "xskclient.go", "xskserve.go", "xskwake.go", "xskmemory.go", "xskproto.go", "xskapp.go", "sendfile.go", "modes.go", "echo.go",
 	"inspect.go", "summary.go", "protocols.go", "flows.go", "capture.go", "parse.go", "ethtool.go", "coalesce.go", "loss.go", "stats.go", "xskbind.go",
-	"rebuild.go", "attach.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "quota.go", "flameprobe.go", "events.go", "port.go",
+	"rebuild.go", "attach.go", "health.go", "channel.go", "xskverdicts.go", "verdicts.go", "nic.go", "quota.go", "flameprobe.go", "events.go", "port.go",
 	"ruletable.go", "rules.go", "bpfcode.go", "bpf.go", "xsktx.go", "xsk.go", "umem.go", "xskwide_amd64.go", "xskrules.go", "xskring.go", "xdp.go",
 	"guests.go", "metadata.go", "lend.go", "lendwide_amd64.go", "rxrecover.go", "rxpath.go", "strides.go", "minicqe.go", "txrecover.go", "txpath.go",
 	"blueflame.go", "mpwqe.go", "pagepool.go", "burst_amd64.go", "frame.go",

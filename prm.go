@@ -211,18 +211,25 @@ var opcodeNames = map[uint16]string{
 
 // initial_seg
 var (
-	segFwMinor        = field{0x00, 31, 16}   // fw_rev_minor
-	segFwMajor        = field{0x00, 15, 0}    // fw_rev_major
-	segCmdRev         = field{0x04, 31, 16}   // cmd_interface_rev
-	segFwSubminor     = field{0x04, 15, 0}    // fw_rev_subminor
-	segCmdqHi         = field{0x10, 31, 0}    // cmdq_phy_addr_63_32
-	segCmdqLo         = field{0x14, 31, 12}   // cmdq_phy_addr_31_12
-	segLogCmdqSize    = field{0x14, 7, 4}     // log_cmdq_size
-	segLogCmdqStride  = field{0x14, 3, 0}     // log_cmdq_stride
-	segDoorbell       = field{0x18, 31, 0}    // command_doorbell_vector
-	segInitializing   = field{0x1fc, 31, 31}  // initializing
-	segHealthSyndrome = field{0x1010, 31, 24} // health_syndrome
-	segHealthCounter  = field{0x1010, 23, 0}  // health_counter
+	segFwMinor       = field{0x00, 31, 16}  // fw_rev_minor
+	segFwMajor       = field{0x00, 15, 0}   // fw_rev_major
+	segCmdRev        = field{0x04, 31, 16}  // cmd_interface_rev
+	segFwSubminor    = field{0x04, 15, 0}   // fw_rev_subminor
+	segCmdqHi        = field{0x10, 31, 0}   // cmdq_phy_addr_63_32
+	segCmdqLo        = field{0x14, 31, 12}  // cmdq_phy_addr_31_12
+	segLogCmdqSize   = field{0x14, 7, 4}    // log_cmdq_size
+	segLogCmdqStride = field{0x14, 3, 0}    // log_cmdq_stride
+	segDoorbell      = field{0x18, 31, 0}   // command_doorbell_vector
+	segInitializing  = field{0x1fc, 31, 31} // initializing
+	segHealthCounter = field{0x1010, 23, 0} // health_counter
+)
+
+// segHealth is where the health buffer begins in the initialization segment.
+const segHealth = 0x200
+
+// health_buffer
+var (
+	healthSyndrome = field{0x3c, 23, 16} // synd
 )
 
 // query_issi_out
@@ -1008,14 +1015,19 @@ const (
 const (
 	eventComp        = 0x00
 	eventCQError     = 0x04
+	eventWQCatas     = 0x05
 	eventInternal    = 0x08
 	eventPortChange  = 0x09
 	eventCommand     = 0x0a
 	eventPageRequest = 0x0b
 	eventVportChange = 0x0d
+	eventWQInvalid   = 0x10
+	eventWQAccess    = 0x11
 
 	portSubDown   = 1
 	portSubActive = 4
+
+	eventFromRQ = 1 // event_queue_type
 )
 
 // WQE opcodes and control flags (chapter Work Queues).
@@ -1106,6 +1118,35 @@ var deliveryNames = map[uint8]string{
 	0x08: "OUTPUT_LEN_ERR",
 	0x09: "RESERVED_NOT_ZERO",
 	0x10: "BAD_CMD_TYPE",
+}
+
+// healthNames are the syndromes of the health buffer: why firmware is ill.
+var healthNames = map[uint8]string{
+	0x01: "firmware met an internal error",
+	0x07: "one of its processors is dead",
+	0x08: "fatal hardware error",
+	0x09: "firmware's memory does not match its checksum",
+	0x0a: "PCI error while it read its pages",
+	0x0b: "fault of its pages",
+	0x0c: "the queue of asynchronous events overran",
+	0x0d: "an event queue is in error",
+	0x0e: "invalid event queue",
+	0x0f: "fatal error of a link to other parts of the chip",
+	0x10: "too hot",
+	0x12: "its pages were poisoned on the PCI bus",
+}
+
+// workQueueErrors are the events of queues that broke where no completion tells it.
+var workQueueErrors = map[uint8]string{
+	eventWQCatas:   "catastrophic error",
+	eventWQInvalid: "invalid request",
+	eventWQAccess:  "access violation",
+}
+
+// cqErrors are the syndromes of completion queue errors.
+var cqErrors = map[uint8]string{
+	1: "overrun",
+	2: "access violation",
 }
 
 // syndromeNames are the syndromes of error CQEs.

@@ -275,6 +275,11 @@ func (e hwEvent) cqn() uint32 {
 	return be32(e.data[:], 0) & indexMask24
 }
 
+// workQueue is the queue that broke, of which kind (event_queue_type) and number.
+func (e hwEvent) workQueue() (kind uint8, n uint32) {
+	return e.data[20], be32(e.data[:], 24) & indexMask24
+}
+
 const eqeSize = 64
 
 // eventQueue is an event queue. Its owner is one goroutine.

@@ -255,6 +255,23 @@ var ownStats = []queueStat{
 	{"tx", "xsk_stop_drop", ofSocket(func(s *xskStats) *counter { return &s.unsent }), true},
 }
 
+// controlStat is a counter of what concerns a NIC as a whole; mlx5e has none of them.
+type controlStat struct {
+	name string
+	get  func(*controlLoop) *counter
+}
+
+var controlStats = []controlStat{
+	{"ev_link_change", func(l *controlLoop) *counter { return &l.flaps }},
+	{"ev_cq_error", func(l *controlLoop) *counter { return &l.cqErrors }},
+	{"ev_wq_error", func(l *controlLoop) *counter { return &l.wqErrors }},
+	{"ev_internal_error", func(l *controlLoop) *counter { return &l.fatal }},
+	{"ev_unknown", func(l *controlLoop) *counter { return &l.unknown }},
+	{"fw_page_refusals", func(l *controlLoop) *counter { return &l.failures }},
+	{"fw_health_stops", func(l *controlLoop) *counter { return &l.stops }},
+	{"fw_health_errors", func(l *controlLoop) *counter { return &l.illness }},
+}
+
 // sumOrder is how the sums over all channels stand.
 var sumOrder = strings.Fields(`
 	rx_packets rx_bytes tx_packets tx_bytes tx_tso_packets tx_tso_bytes tx_tso_inner_packets tx_tso_inner_bytes
@@ -508,6 +525,9 @@ func (r *statReader) read() (out []stat) {
 		out = append(out, stat{s.sumName(), sums[s.sumName()]})
 	}
 	out = r.appendDevice(out, ownDeviceStats)
+	for _, s := range controlStats {
+		out = append(out, stat{s.name, s.get(&r.n.control).get()})
+	}
 	return r.appendQueues(out, ownStats)
 }
 

@@ -688,6 +688,20 @@ func (v *vfioDevice) removalEvent() (fd int, err error) {
 	return fd, err
 }
 
+// wantedBack looks at the removal event. The first call asks for it: without that the
+// host waits in silence.
+func (v *vfioDevice) wantedBack() (wanted bool, err error) {
+	fd, err := v.removalEvent()
+	if err != nil {
+		return false, err
+	}
+	err = v.whileOpen(func() error {
+		wanted = v.groups.k.signalled(fd)
+		return nil
+	})
+	return wanted, err
+}
+
 // combining counts free memory type registers.
 func (v *vfioDevice) combining() (pages int, err error) {
 	err = v.whileOpen(func() error {

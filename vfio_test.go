@@ -477,7 +477,17 @@ func TestVFIORemovalEvent(t *testing.T) {
 	again, err := v.removalEvent()
 	require.NoError(t, err)
 	require.Equal(t, fd, again)
+	for _, asks := range []bool{false, true, true} { // the answer stays
+		if asks {
+			k.files[fd].rung = true
+		}
+		wanted, err := v.wantedBack()
+		require.NoError(t, err)
+		require.Equal(t, asks, wanted)
+	}
 	require.NoError(t, v.close())
+	_, err = v.wantedBack()
+	require.Error(t, err)
 	k.requireClean(t, gs)
 }
 

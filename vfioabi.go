@@ -257,6 +257,8 @@ type vfioKernel interface {
 	mmap(fd int, off int64, n int) ([]byte, error)
 	munmap(b []byte) error
 	eventfd() (int, error)
+	// signalled reports whether an eventfd was written to and not read since.
+	signalled(fd int) bool
 	// address is where mem lies for the kernel. It must stay there.
 	address(mem []byte) uint64
 	// memlock is how many bytes the process may lock; limited is false when it
@@ -328,6 +330,12 @@ func (linuxKernel) munmap(b []byte) error { return unix.Munmap(b) }
 
 func (linuxKernel) eventfd() (int, error) {
 	return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+}
+
+func (linuxKernel) signalled(fd int) bool {
+	event := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(event, 0) // what fails, by a signal, is asked again
+	return err == nil && n == 1 && event[0].Revents&unix.POLLIN != 0
 }
 
 func (linuxKernel) address(mem []byte) uint64 {

@@ -26,6 +26,7 @@ type fakeFile struct {
 	request    int
 	bars       int
 	types      map[int]bool // registers that were filled through it
+	rung       bool         // of an event
 }
 
 type fakeMap struct{ vaddr, size uint64 }
@@ -473,6 +474,12 @@ func (k *fakeKernel) eventfd() (int, error) {
 		return 0, err
 	}
 	return k.newFile(&fakeFile{kind: "event"}), nil
+}
+
+func (k *fakeKernel) signalled(fd int) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.file(fd, "event").rung
 }
 
 func (k *fakeKernel) address(mem []byte) uint64 { return linuxKernel{}.address(mem) }
