@@ -531,6 +531,9 @@ func (a *appliance) wait(ctx context.Context) {
 			if a.wireDone() || a.over() != nil {
 				return
 			}
+			for _, p := range a.ports {
+				p.health.replace(now)
+			}
 			tick.Reset(a.checkAfter(now.Sub(rate.begun)))
 		}
 	}

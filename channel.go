@@ -465,7 +465,7 @@ func (n *nic) newForward(c *channel, to *nic) (err error) {
 func (n *nic) watchTX(q *sendQueue) {
 	q.publish()
 	switch now := time.Now(); {
-	case q.dead && !now.Before(q.again):
+	case q.dead && !q.severed && !now.Before(q.again):
 		n.recoverTX(q, q.ailment())
 	case q.stalled(now):
 		n.recoverTX(q, fmt.Sprintf("no completion for %v", txTimeout))
@@ -538,6 +538,22 @@ func (n *nic) recoverTX(q *sendQueue, why string) {
 		return
 	}
 	n.notify("%s: %s: reset", q.title(), why)
+}
+
+// severTX takes a send queue out of service whose completion queue has failed. What
+// completed before that has left. It runs in the goroutine that owns the queue.
+func (n *nic) severTX(q *sendQueue, why string) {
+	for left := int(q.cq.mask) + 1; left > 0; left -= napiBudget {
+		q.complete(napiBudget)
+	}
+	kept := ""
+	if err := n.resetSend(q.n); err == nil {
+		q.reset() // the device has let go of the pages
+	} else {
+		kept = fmt.Sprintf(" (its pages stay with it: %v)", err)
+	}
+	q.sever()
+	n.notify("completion queue of %s: %s: the queue is out of service until the next start, what is to be sent there is dropped%s", q.title(), why, kept)
 }
 
 // title names a send queue as its counters do, and by its number in the device.

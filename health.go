@@ -2,14 +2,13 @@ package main
 
 // health.go owns the watch over an open NIC beside its packets: whether the device is
 // still there and still ours, what firmware shows of itself, which control events an
-// operator must hear of, and receive queues that broke where no completion tells it.
+// operator must hear of, and queues that broke where no completion tells it.
 // It does not own the reading of events (events.go), how a queue is reset (channel.go),
 // nor what follows when the device is lost (appliance.go).
 // Manual: chapters Initialization Segment (health buffer), Events.
 //
 // Firmware that is ill or stands still is only told of: packets may go on, and what a
-// reset would need is firmware. Send queues that broke need nothing here: what they
-// owe stalls, and that is looked for (txrecover.go).
+// reset would need is firmware.
 
 import (
 	"errors"
@@ -89,6 +88,8 @@ type health struct {
 	deaf  bool      // the kernel does not announce removals
 	due   []hwEvent // that came before the last look
 	end   atomic.Pointer[error]
+	stale atomic.Bool // receive queues are to be replaced; cleared by replace
+	again time.Time   // not before; replace alone uses it
 	stop  chan struct{}
 	done  sync.WaitGroup
 }
@@ -198,38 +199,56 @@ func (h *health) tellEvents(now time.Time) {
 	}
 }
 
-// mend sees to queues that broke before the last look. Meanwhile channels have taken what
-// was completed, and have seen to what a completion tells. It may wait for firmware.
+// mend sees to queues whose completions are lost, and to those that broke before the last
+// look: meanwhile channels have taken what was completed, and have seen to what a
+// completion tells. It may wait for firmware.
 func (h *health) mend() {
 	for _, ev := range h.due {
-		if ev.kind == eventCQError {
-			h.n.tellCQ(ev)
-		} else if kind, rqn := ev.workQueue(); kind == eventFromRQ {
-			h.n.mendRX(rqn, nameOf(workQueueErrors, ev.kind))
+		switch kind, number := ev.workQueue(); kind {
+		case eventFromRQ:
+			h.n.mendRX(number, nameOf(workQueueErrors, ev.kind))
+		case eventFromSQ:
+			h.n.mendTX(number, nameOf(workQueueErrors, ev.kind))
 		}
 	}
-	for h.due = h.due[:0]; len(h.due) < cap(h.n.control.broken); {
+	h.due = h.due[:0]
+	for range cap(h.n.control.broken) {
 		select {
 		case ev := <-h.n.control.broken:
-			h.due = append(h.due, ev)
+			if ev.kind == eventCQError {
+				h.mendCQ(ev.cqn(), nameOf(cqErrors, ev.data[11]))
+			} else {
+				h.due = append(h.due, ev)
+			}
 		default:
 			return
 		}
 	}
 }
 
-// tellCQ names the queue whose completions are lost. It cannot be had back: queues
-// keep the completion queue that they were made with.
-func (n *nic) tellCQ(ev hwEvent) {
+// mendCQ sees to the queue whose completions are lost. It keeps the completion queue that
+// it was made with, so that a receive queue is replaced (rebuild.go) and any other one is out
+// of service. The number is the device's word and may be any.
+func (h *health) mendCQ(cqn uint32, why string) {
+	n := h.n
 	for _, c := range n.channels {
 		c.do(func() {
-			for _, q := range c.completions() {
-				if q.cq.n == ev.cqn() {
-					n.notify("completion queue of %s: %s: the queue is out of service until the next start", q.name, nameOf(cqErrors, ev.data[11]))
+			if c.rx.cq.n == cqn || c.next != nil && c.next.cq.n == cqn {
+				h.stale.Store(true)
+				n.notify("completion queue of receive queue rx%d: %s: receive queues are replaced", c.index, why)
+			}
+			for _, q := range c.lasting() {
+				if q.cq.n == cqn {
+					n.notify("completion queue of %s: %s: the queue is out of service until the next start", q.name, why)
 				}
 			}
 		})
 	}
+	n.senders(func(q *sendQueue) {
+		if q.cq.n == cqn && !q.severed {
+			n.severTX(q, why)
+		}
+	})
 }
 
 // named is a completion queue and what it is of.
@@ -238,22 +257,58 @@ type named struct {
 	cq   *compQueue
 }
 
-// completions are the channel's completion queues.
-func (c *channel) completions() []named {
-	all := []named{{fmt.Sprintf("receive queue rx%d", c.index), c.rx.cq}}
-	if c.next != nil {
-		all = append(all, named{fmt.Sprintf("the other receive queue rx%d", c.index), c.next.cq})
-	}
+// lasting are those of the channel's completion queues that are neither replaced nor
+// senders'.
+func (c *channel) lasting() (all []named) {
 	if c.ico != nil {
 		all = append(all, named{fmt.Sprintf("the queue that fills rx%d", c.index), c.ico.cq})
 	}
-	for _, q := range c.sendQueues() {
-		all = append(all, named{q.title(), q.cq})
-	}
 	if c.xsk != nil {
-		all = append(all, named{"receive queue " + c.xsk.name, c.xsk.recv.cq}, named{c.xsk.tx.title(), c.xsk.tx.cq})
+		all = append(all, named{"receive queue " + c.xsk.name, c.xsk.recv.cq})
 	}
 	return all
+}
+
+// senders calls f for every send queue of n's, in the goroutine of the channel that owns
+// it: one of another NIC's, where that forwards through n. Numbers are a device's own, so
+// that such a queue must not be looked for among its owner's.
+func (n *nic) senders(f func(*sendQueue)) {
+	for _, c := range n.channels {
+		owners := []*channel{c}
+		for _, other := range []*nic{c.peer, c.xskTo} {
+			if other != nil && other != n && c.index < len(other.channels) {
+				owners = append(owners, other.channels[c.index])
+			}
+		}
+		for _, o := range owners {
+			o.do(func() { o.sendersTo(n, f) })
+		}
+	}
+}
+
+// sendersTo calls f for the channel's send queues that are n's.
+func (c *channel) sendersTo(n *nic, f func(*sendQueue)) {
+	for _, q := range c.sendQueues() {
+		if q == c.forward && c.peer == n || q != c.forward && c.n == n {
+			f(q)
+		}
+	}
+	if c.xsk != nil && c.xskTo == n {
+		f(c.xsk.tx)
+	}
+}
+
+// mendTX resets the send queue of that number if it is in error and no completion says so.
+// The number is the device's word and may be any.
+func (n *nic) mendTX(sqn uint32, why string) {
+	n.senders(func(q *sendQueue) {
+		if q.n != sqn || q.failed || q.dead {
+			return
+		}
+		if state, err := n.fw.querySQ(sqn); err == nil && state == queueError {
+			n.recoverTX(q, why)
+		}
+	})
 }
 
 // mendRX resets the receive queue of that number if it is in error and its channel has

@@ -171,6 +171,196 @@ func TestBrokenReceiveQueueIsReset(t *testing.T) {
 	require.Eventually(t, func() bool { return c.rxStats.packets.get() > at+1000 }, 10*time.Second, time.Millisecond)
 }
 
+// A receive queue whose completion queue failed is replaced, if need be the second time,
+// and what comes is received again.
+func TestReceiveQueueIsReplaced(t *testing.T) {
+	for _, striding := range []bool{false, true} {
+		d, n, h := healthRig(t, "gen:size=64,count=0")
+		n.start([]handler{dropWork{}}, false, nil)
+		if striding {
+			require.NoError(t, n.setPrivFlag("rx_striding_rq", true))
+		}
+		c, now := n.channels[0], time.Now()
+		flows := func() {
+			at := c.rxStats.packets.get()
+			require.Eventually(t, func() bool { return c.rxStats.packets.get() > at+1000 }, 10*time.Second, time.Millisecond)
+		}
+		flows()
+		h.replace(now)
+		old, _ := c.queues()
+		require.True(t, d.m.FailCQ(old.cq.n))
+		require.Eventually(t, func() bool { return n.control.cqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
+		require.True(t, h.look(now))
+		require.Contains(t, strings.Join(notices(n), "\n"), "completion queue of receive queue rx0: overrun: receive queues are replaced")
+		d.m.SetScript(&model.Script{Command: func(i model.CommandInfo) model.Verdict {
+			return model.Verdict{Status: uint8(8 * index(i.Opcode == opCreateCQ))}
+		}})
+		h.replace(now)
+		require.Contains(t, strings.Join(notices(n), "\n"), "cannot be replaced, tried again in 5s: channel 0: ")
+		d.m.SetScript(nil)
+		h.replace(now.Add(txTimeout - 1))
+		same, _ := c.queues()
+		require.Same(t, old, same, "it is too early")
+		h.replace(now.Add(txTimeout))
+		renewed, other := c.queues()
+		require.NotSame(t, old, renewed)
+		require.Nil(t, other)
+		require.Contains(t, strings.Join(notices(n), "\n"), "receive queues are replaced and work again")
+		flows()
+		h.replace(now.Add(time.Hour))
+		last, _ := c.queues()
+		require.Same(t, renewed, last, "once is enough")
+		require.Zero(t, d.m.Stats().DMAFaults, d.m.Stats().LastFault)
+		require.NoError(t, n.close())
+		requireClean(t, d)
+	}
+}
+
+// sendingRig is a healthRig that sends all the time.
+func sendingRig(t *testing.T) (*emulatedDevice, *nic, *health) {
+	d, n, h := healthRig(t, "none")
+	w, ok := newSendWork(n.channels[0], [6]byte(n.mac), 64, func(n int) int { return n })
+	require.True(t, ok)
+	n.start([]handler{w}, false, nil)
+	require.True(t, h.look(time.Now()))
+	require.Eventually(t, func() bool { return n.channels[0].tx.stats.packets.get() > 1000 }, 10*time.Second, time.Millisecond)
+	return d, n, h
+}
+
+// A send queue whose completion queue failed drops what it is given, by name, holds
+// nobody up and is not tried again.
+func TestSendQueueWithoutCompletions(t *testing.T) {
+	d, n, h := sendingRig(t)
+	c := n.channels[0]
+	require.True(t, d.m.FailCQ(c.tx.cq.n))
+	require.Eventually(t, func() bool { return n.control.cqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
+	require.True(t, h.look(time.Now()))
+	require.Contains(t, strings.Join(notices(n), "\n"), "overrun: the queue is out of service until the next start")
+	posted, resets, rests := uint64(0), uint64(0), false
+	c.do(func() {
+		c.tx.publish()
+		posted, resets = c.tx.stats.packets.get(), c.tx.stats.recover.get()
+		rests = c.tx.owed() == 0 && !c.pending() && c.tx.fhead == c.tx.ftail
+	})
+	require.True(t, rests, "nothing is waited for, and pages are given back")
+	lost := c.tx.stats.dropped.get()
+	require.Eventually(t, func() bool { return c.tx.stats.dropped.get() > lost+10_000 }, 10*time.Second, time.Millisecond)
+	c.do(func() {
+		c.tx.again = time.Time{}
+		n.watchTX(c.tx)
+	})
+	n.control.take(hwEvent{kind: eventCQError, data: cqErrorOf(c.tx.cq.n)})
+	require.True(t, h.look(time.Now()))
+	require.Empty(t, notices(n), "it is told once")
+	require.Equal(t, resets, c.tx.stats.recover.get())
+	require.Equal(t, posted, c.tx.stats.packets.get())
+	require.NoError(t, n.close())
+	requireClean(t, d)
+}
+
+// Where the reset fails too, the pages stay with the device, and all else is the same.
+func TestSendQueueThatCannotBeReset(t *testing.T) {
+	d, n, h := sendingRig(t)
+	c := n.channels[0]
+	d.m.SetScript(&model.Script{Command: func(i model.CommandInfo) model.Verdict {
+		return model.Verdict{Status: uint8(8 * index(i.Opcode == opQuerySQ))}
+	}})
+	require.True(t, d.m.FailCQ(c.tx.cq.n))
+	require.Eventually(t, func() bool { return n.control.cqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
+	require.True(t, h.look(time.Now()))
+	require.Contains(t, strings.Join(notices(n), "\n"), "its pages stay with it: ")
+	lost := c.tx.stats.dropped.get()
+	require.Eventually(t, func() bool { return c.tx.stats.dropped.get() > lost+10_000 }, 10*time.Second, time.Millisecond)
+	d.m.SetScript(nil)
+	require.NoError(t, n.close())
+	requireClean(t, d)
+}
+
+// Numbers are a device's own: what one says of a queue through which another port's
+// channel sends, is about that one and no other of that number.
+func TestForwardQueueWithoutCompletions(t *testing.T) {
+	var devices [2]*emulatedDevice
+	for i := range devices {
+		devices[i] = testDevice(t, model.Config{Wire: &pushWire{}})
+	}
+	mem := newArena(devices[0])
+	require.NoError(t, mem.share(devices[1]))
+	var ports [2]*nic
+	for i, d := range devices {
+		var err error
+		ports[i], err = openNIC(t.Context(), d, false, openOptions{wishes: wishes{queues: 2, promisc: true}, cpus: 2, mem: mem, index: i})
+		require.NoError(t, err)
+	}
+	for i, n := range ports {
+		for _, c := range n.channels {
+			require.NoError(t, n.newForward(c, ports[1-i]))
+		}
+	}
+	for _, n := range ports {
+		n.start([]handler{newForwardWork(), newForwardWork()}, false, nil)
+	}
+	failed := ports[0].channels[1].forward
+	require.Equal(t, failed.cq.n, ports[1].channels[1].forward.cq.n, "else this shows nothing")
+	require.True(t, devices[1].m.FailCQ(failed.cq.n))
+	require.Eventually(t, func() bool { return ports[1].control.cqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
+	for _, n := range ports {
+		require.True(t, newHealth(n).look(time.Now()))
+	}
+	var severed []*sendQueue
+	for _, n := range ports {
+		for _, c := range n.channels {
+			c.do(func() {
+				for _, q := range c.sendQueues() {
+					if q.severed {
+						severed = append(severed, q)
+					}
+				}
+			})
+		}
+	}
+	require.Len(t, severed, 1)
+	require.Same(t, failed, severed[0])
+	require.Contains(t, strings.Join(notices(ports[1]), "\n"), "tx1 from another port")
+	for i := range ports {
+		require.NoError(t, ports[1-i].close())
+	}
+	require.NoError(t, mem.close())
+	for _, d := range devices {
+		requireClean(t, d)
+	}
+}
+
+// cqErrorOf is the data of the event that a completion queue overran.
+func cqErrorOf(cqn uint32) (data [28]byte) {
+	putBE32(data[:], 0, cqn)
+	data[11] = 1
+	return data
+}
+
+// A send queue that breaks where no completion tells it, here by a doorbell record that
+// makes no sense, works again long before it would count as stalled.
+func TestBrokenSendQueueIsReset(t *testing.T) {
+	d, n, h := sendingRig(t)
+	c := n.channels[0]
+	inError := func() bool {
+		state, err := n.fw.querySQ(c.tx.n)
+		return err == nil && state == queueError
+	}
+	c.do(func() {
+		for end := time.Now().Add(10 * time.Second); !inError() && time.Now().Before(end); {
+			c.tx.rec.store(recordSQ, (c.tx.pi+5000)&0xffff)
+			regWrite64(c.tx.uar, uarSQ, be64word(c.tx.wqes[c.tx.last&c.tx.mask][0].a))
+		}
+	})
+	require.Eventually(t, func() bool { return n.control.wqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
+	require.True(t, h.look(time.Now()))
+	require.True(t, h.look(time.Now()))
+	require.Contains(t, strings.Join(notices(n), "\n"), "catastrophic error: reset")
+	at := c.tx.stats.packets.get()
+	require.Eventually(t, func() bool { return c.tx.stats.packets.get() > at+10_000 }, 10*time.Second, time.Millisecond)
+	require.Zero(t, d.m.Stats().DMAFaults, d.m.Stats().LastFault)
+}
+
 // upWriter tells when a NIC is up.
 type upWriter struct {
 	bytes.Buffer

@@ -1028,6 +1028,7 @@ const (
 	portSubActive = 4
 
 	eventFromRQ = 1 // event_queue_type
+	eventFromSQ = 2
 )
 
 // WQE opcodes and control flags (chapter Work Queues).

@@ -215,6 +215,8 @@ var constants = []struct {
 	{eventWQCatas, "event_type", "MLX5_EVENT_TYPE_WQ_CATAS_ERROR"},
 	{eventWQInvalid, "event_type", "MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR"},
 	{eventWQAccess, "event_type", "MLX5_EVENT_TYPE_WQ_ACCESS_ERROR"},
+	{eventFromRQ, "event_queue_type", "MLX5_EVENT_QUEUE_TYPE_RQ"},
+	{eventFromSQ, "event_queue_type", "MLX5_EVENT_QUEUE_TYPE_SQ"},
 	{eventInternal, "event_type", "MLX5_EVENT_TYPE_INTERNAL_ERROR"},
 	{eventPortChange, "event_type", "MLX5_EVENT_TYPE_PORT_CHANGE"},
 	{eventCommand, "event_type", "MLX5_EVENT_TYPE_CMD"},

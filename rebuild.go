@@ -73,6 +73,23 @@ func (n *nic) rebuildRX(p params) error {
 	return nil
 }
 
+// replace replaces the receive queues after the completion queue of one has failed. It is
+// for who else replaces receive queues, since one goroutine may at a time. What the device
+// had taken in and could complete nowhere is counted by nobody.
+func (h *health) replace(now time.Time) {
+	if now.Before(h.again) || !h.stale.Swap(false) {
+		return
+	}
+	h.again = now.Add(watchEvery)
+	if err := h.n.rebuildRX(h.n.params); err != nil {
+		h.stale.Store(true)
+		h.again = now.Add(txTimeout)
+		h.n.notify("receive queues cannot be replaced, tried again in %v: %v", txTimeout, err)
+		return
+	}
+	h.n.notify("receive queues are replaced and work again")
+}
+
 // queues are channel c's receive queues: the preferred one, and the other if any.
 func (c *channel) queues() (rx, next *recvQueue) {
 	c.do(func() { rx, next = c.rx, c.next })

@@ -130,48 +130,49 @@ type sendConfig struct {
 
 // sendQueue is one send queue. One goroutine owns it.
 type sendQueue struct {
-	segs   []seg      // the ring by segments
-	wqes   []wqeBlock // the same by WQEBBs
-	mask   uint32
-	pi     uint32    // WQEBBs posted
-	ci     uint32    // WQEBBs known to be done
-	last   uint32    // first WQEBB of the WQE posted last
-	fhead  uint32    // elements posted
-	ftail  uint32    // elements given back
-	posted uint32    // packets posted
-	left   uint32    // packets known to have left
-	refs   []pageRef // of frames posted, a ring
-	fmask  uint32
-	lkey   uint32
-	limit  uint32    // packets a session can hold; 0 is no sessions
-	inline uint8     // least inline mode
-	n      uint32    // SQN
-	name   string    // for people: by channel and use
-	pool   *pagePool // whose pages this goroutine may return directly
-	others refOwner  // of all else that was sent from; nil where there is nothing
-	quiet  bool      // nothing is given back frame by frame: who owns the frames counts
-	one    [1]pageRef
-	small  inlineSession
-	marks  []txMark
-	mhead  uint32
-	mtail  uint32
-	rec    record
-	uar    []byte
-	flame  flame // of the same page
-	cq     *compQueue
-	buf    dmaMem
-	full   bool // there was no room and the queue has not woken since
-	sizes  sizeRange
-	maxLSO uint32   // bytes of the largest frame to cut; 0 is none
-	failed bool     // an error completion was seen; the queue waits for recovery
-	dead   bool     // out of service: the device may still own what was posted
-	cause  cqeError // of that
-	seen   uint32   // completions at the last look of stalled
-	since  time.Time
-	reborn time.Time // when a recovery was last tried
-	again  time.Time // when that of a dead queue is tried next
-	tally  txTally
-	stats  txStats
+	segs    []seg      // the ring by segments
+	wqes    []wqeBlock // the same by WQEBBs
+	mask    uint32
+	pi      uint32    // WQEBBs posted
+	ci      uint32    // WQEBBs known to be done
+	last    uint32    // first WQEBB of the WQE posted last
+	fhead   uint32    // elements posted
+	ftail   uint32    // elements given back
+	posted  uint32    // packets posted
+	left    uint32    // packets known to have left
+	refs    []pageRef // of frames posted, a ring
+	fmask   uint32
+	lkey    uint32
+	limit   uint32    // packets a session can hold; 0 is no sessions
+	inline  uint8     // least inline mode
+	n       uint32    // SQN
+	name    string    // for people: by channel and use
+	pool    *pagePool // whose pages this goroutine may return directly
+	others  refOwner  // of all else that was sent from; nil where there is nothing
+	quiet   bool      // nothing is given back frame by frame: who owns the frames counts
+	one     [1]pageRef
+	small   inlineSession
+	marks   []txMark
+	mhead   uint32
+	mtail   uint32
+	rec     record
+	uar     []byte
+	flame   flame // of the same page
+	cq      *compQueue
+	buf     dmaMem
+	full    bool // there was no room and the queue has not woken since
+	sizes   sizeRange
+	maxLSO  uint32   // bytes of the largest frame to cut; 0 is none
+	failed  bool     // an error completion was seen; the queue waits for recovery
+	cause   cqeError // of that
+	dead    bool     // out of service: the device may still own what was posted
+	severed bool     // for good: its completion queue has failed
+	seen    uint32   // completions at the last look of stalled
+	since   time.Time
+	reborn  time.Time // when a recovery was last tried
+	again   time.Time // when that of a dead queue is tried next
+	tally   txTally
+	stats   txStats
 
 	uarPage uint32
 }

@@ -1,8 +1,8 @@
 package main
 
 // txrecover.go owns the end of what a send queue has under way: whether it has
-// stalled, how long it is out of service, its reset, and the count of what that loses. It does not own the commands
-// (channel.go) nor what goes out meanwhile (txpath.go).
+// stalled, how long it is out of service, its reset, and the count of what that loses.
+// It does not own the commands (channel.go) nor what goes out meanwhile (txpath.go).
 // Manual: chapters Send Queue, Completion Queues.
 
 import "time"
@@ -48,6 +48,16 @@ func (q *sendQueue) die(again time.Time) {
 	q.dead, q.again = true, again
 }
 
+// sever takes the queue out of service for good: its completions come no more, and it
+// keeps the completion queue that it was made with. What it had under way is lost, and
+// no handler waits for room in it. Pages that were not given back before, by a reset,
+// stay where they are: the device may still read them.
+func (q *sendQueue) sever() {
+	q.abandon()
+	q.dead, q.severed, q.full = true, true, false
+	q.ci, q.mtail = q.pi, q.mhead
+}
+
 // ailment is why a queue is to be reset that is out of service.
 func (q *sendQueue) ailment() string {
 	if q.failed {
@@ -73,7 +83,7 @@ func (q *sendQueue) reset() {
 	q.left = q.posted
 	q.giveBack(q.fhead)
 	q.pi, q.ci, q.last, q.mhead, q.mtail, q.flame.end = 0, 0, 0, 0, 0, 0
-	q.failed, q.full, q.dead, q.since = false, false, false, time.Time{}
+	q.failed, q.full, q.dead, q.since = false, false, q.severed, time.Time{}
 	q.rec.store(recordSQ, 0)
 	q.tally.recovered++
 }

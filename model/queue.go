@@ -440,6 +440,20 @@ func (d *Device) cqRoom(c *cq, n uint32) bool {
 	return false
 }
 
+// FailCQ makes a completion queue overrun, whatever is in it, and reports whether there
+// is one of that number. It is for tests of hosts.
+func (d *Device) FailCQ(cqn uint32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.cqs.get(cqn)
+	if c == nil || c.failed {
+		return false
+	}
+	d.stats.Overruns++
+	d.failCQ(c, cqOverrun)
+	return true
+}
+
 // failCQ puts c out of service and says so.
 func (d *Device) failCQ(c *cq, syndrome uint8) {
 	c.failed = true
