@@ -734,3 +734,57 @@ func TestSwapAddresses(t *testing.T) {
 	swapAddresses(b)
 	require.Equal(t, []byte{11, 12, 13, 14, 15, 16, 1, 2, 3, 4, 5, 6, 0x08, 0x00, 99}, b)
 }
+
+// A frame of the greatest length is taken, one that is a byte longer is not, however it
+// is received and completed. The device would not bring the second: what it says is
+// checked.
+func TestLengthsAreHeldToTheLimit(t *testing.T) {
+	for _, k := range recoverKinds {
+		for _, drop := range []bool{true, false} {
+			_, _, c := rxRig(t, nil, wishes{rxRing: 64, mtu: k.w.mtu, rxStriding: k.w.rxStriding, rxCompress: k.w.rxCompress})
+			q := c.rx
+			lengths := []uint32{q.limit, q.limit + 1, q.limit, q.limit + 1}
+			index, stride := uint16(0), uint32(0)
+			count := func(length uint32) uint32 {
+				if q.ring == nil {
+					return swap32(length)
+				}
+				n := (length + 1<<q.ring.layout.logStride - 1) >> q.ring.layout.logStride
+				return swap32(length | n<<strideShift)
+			}
+			if k.w.rxCompress {
+				var minis []miniCQE
+				for _, n := range lengths {
+					word := uint32(0)
+					if q.minis.format == miniStrideIndex {
+						word = stride
+					}
+					minis = append(minis, miniCQE{swap32(word), count(n)})
+					stride += be32word(count(n)) >> strideShift
+				}
+				writeSession(q.cq, q.cq.ci, cqe{}, 0, minis)
+			} else {
+				for i, n := range lengths {
+					index = uint16(i)
+					if q.ring != nil {
+						index = uint16(stride)
+					}
+					writeCQE(q.cq, q.cq.ci+uint32(i), cqe{byteCount: count(n)}, cqeRecv, 0, index)
+					stride += be32word(count(n)) >> strideShift
+				}
+			}
+			for range lengths {
+				if drop {
+					q.drop(napiBudget)
+				} else {
+					q.poll(napiBudget)
+				}
+			}
+			q.publish()
+			require.False(t, q.failed, k.name)
+			require.EqualValues(t, 2, q.stats.packets.get(), "%s, drop %v", k.name, drop)
+			require.EqualValues(t, 2, q.stats.oversize.get(), "%s, drop %v", k.name, drop)
+			require.EqualValues(t, 2*q.limit, q.stats.bytes.get(), "%s, drop %v", k.name, drop)
+		}
+	}
+}

@@ -183,6 +183,11 @@ func (k *keeper) keep(q *recvQueue, free int) {
 	for i := range packets {
 		k.refs = q.hold(k.refs, &packets[i])
 	}
+	k.takePages(q, free)
+}
+
+// takePages takes all of the pool's pages but so many.
+func (k *keeper) takePages(q *recvQueue, free int) {
 	for n, ok := q.pool.take(); ok; n, ok = q.pool.take() {
 		k.taken = append(k.taken, n)
 	}

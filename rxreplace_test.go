@@ -53,3 +53,34 @@ func TestHalfReplacedBulkNamesItsPages(t *testing.T) {
 		require.NoError(t, r.close())
 	}
 }
+
+// The same of a striding queue's WQE: the pages that were put in are named to the
+// device before it is posted, also when those that were missing come home by
+// themselves meanwhile. Else frames would be written to pages of somebody else, and
+// read where they are not.
+func TestHalfReplacedStridesNameTheirPages(t *testing.T) {
+	for _, free := range []int{1, 2, 5} {
+		wire, d, _, c := recoverKinds[2].rig(t, 1<<20)
+		q, k, next, halves := c.rx, &keeper{}, uint64(0), 0
+		for round := 0; halves < 20; round++ {
+			require.Less(t, round, 5000, "no WQE was replaced by half")
+			settleDevice(d)
+			packets, _ := q.poll(napiBudget)
+			for i := range packets {
+				b := q.contiguous(&packets[i], make([]byte, 2048))
+				require.Equal(t, next, be64(b, numberAt), "round %d", round)
+				next++
+				k.refs = q.hold(k.refs, &packets[i])
+			}
+			k.takePages(q, free)
+			q.finish()
+			if q.pool.free == 0 && q.ring.short {
+				halves++
+			}
+			k.giveBack(q)
+			q.finish()
+		}
+		require.NotZero(t, next)
+		wire.open.Store(false)
+	}
+}

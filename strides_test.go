@@ -186,6 +186,9 @@ func failedUMRIsRecovered(t *testing.T, ring int) {
 		got += len(packets)
 		c.rx.finish()
 	}
+	settleDevice(d)
+	c.ico.complete()
+	require.Zero(t, c.rx.ring.umrs, "under way for ever")
 	c.rx.publish()
 	require.EqualValues(t, 1, c.rx.stats.recover.get())
 	// What was delivered and not yet looked at when the queue was reset is counted.
@@ -225,4 +228,34 @@ func TestStrideWQEs(t *testing.T) {
 		require.EqualValues(t, l.bytes()-l.headroom, binary.BigEndian.Uint32(b[at+16:]))
 		require.EqualValues(t, w*l.bytes()+l.headroom, binary.BigEndian.Uint64(b[at+24:]))
 	}
+}
+
+// A completion that is not that of the UMR posted first names nobody's pages: the queue
+// for these fails, and is reset with the one that it fills.
+func TestForgedUMRCompletion(t *testing.T) {
+	wire, d, n, c := recoverKinds[2].rig(t, 3000)
+	q, k := c.rx, &keeper{}
+	for c.ico.mtail == c.ico.mhead { // until a UMR is under way
+		settleDevice(d)
+		require.True(t, q.visible())
+		k.keep(q, len(q.pageMap()))
+		q.finish()
+	}
+	m := c.ico.marks[c.ico.mtail&c.ico.mask]
+	writeCQE(c.ico.cq, c.ico.cq.ci, cqe{}, cqeReq, 0, m.first+1)
+	c.ico.complete()
+	require.True(t, c.ico.failed)
+	q.finish()
+	require.True(t, q.failed)
+	k.giveBack(q)
+	d.resume()
+	n.recoverRX(c)
+	d.pause()
+	require.False(t, q.failed || c.ico.failed)
+	for range 3000 {
+		settleDevice(d)
+		q.poll(napiBudget)
+		q.finish()
+	}
+	require.True(t, wire.Done())
 }

@@ -402,7 +402,8 @@ func TestXSKHostileEntries(t *testing.T) {
 		for i := range 400 {
 			in.frames = append(in.frames, numberedUDP(uint64(i), 60+i))
 		}
-		r := newXSKRig(t, xskConfig{wire: &twoWires{in, out}, umem: umemConfig{frame: 2048, frames: 64}, ring: 64, multi: seed%2 == 0, w: wishes{mtu: 1400}})
+		r := newXSKRig(t, xskConfig{wire: &twoWires{in, out}, umem: umemConfig{frame: 2048, frames: 64}, ring: 64, multi: seed%2 == 0, w: wishes{mtu: []int{3000, 1400}[index(seed%4 != 0)]}})
+		require.Equal(t, seed%4 == 0, r.c.xsk.recv.pieces > 1)
 		r.c.setHandler(dropWork{})
 		m := rand.New(rand.NewPCG(seed, 5))
 		odd := func() uint64 {
@@ -576,4 +577,23 @@ func TestXSKTakesRedirects(t *testing.T) {
 	sink.redirect(nil, []xdpFrame{one[0], one[0]}, []uint8{0, 1}, &tally)
 	require.Equal(t, xdpTally{redirect: 10, lost: 3, nobody: 2}, tally, "a socket that nobody serves is told apart")
 	r.c.xsk.sock.broken = false
+}
+
+// What is asked for of a UMEM's memory lies in it as a whole, or is nothing.
+func TestXSKBytesStayInTheUMEM(t *testing.T) {
+	r := newXSKRig(t, xskConfig{})
+	q, m := r.c.xsk, r.umem.mem
+	for _, c := range []struct {
+		ref  pageRef
+		off  int
+		n    uint32
+		want bool
+	}{
+		{q.id, 0, 1, true}, {q.id, len(m.b) - 10, 10, true}, {q.id, len(m.b) - 10, 11, false}, {q.id, len(m.b), 0, false},
+		{q.id, -1, 1, false}, {q.id, 0, 1 << 31, false}, {q.id ^ 1<<24, 0, 1, false},
+	} {
+		b := q.bytesOf(c.ref, m.iova+uint64(c.off), c.n)
+		require.Equal(t, c.want, b != nil, "%+v", c)
+		require.True(t, b == nil || len(b) == int(c.n), "%+v", c)
+	}
 }

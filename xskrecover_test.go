@@ -174,3 +174,28 @@ func TestXSKPassWithoutAPage(t *testing.T) {
 	}
 	requirePagesHome(t, r.c.rx)
 }
+
+// A frame of the greatest length comes to the application, one that the device says is a
+// byte longer does not.
+func TestXSKLengthsAreHeldToTheLimit(t *testing.T) {
+	for _, mtu := range []int{1500, 3000} {
+		r := newXSKRig(t, xskConfig{multi: mtu > 1500, w: wishes{mtu: mtu}})
+		r.c.setHandler(dropWork{})
+		q := &r.c.xsk.recv
+		require.Equal(t, mtu > 1500, q.pieces > 1)
+		r.app.giveFrames(64)
+		r.c.poll(napiBudget)
+		for i, n := range []uint32{q.limit, q.limit + 1, q.limit, q.limit + 1} {
+			writeCQE(q.cq, q.cq.ci+uint32(i), cqe{byteCount: swap32(n)}, cqeRecv, 0, uint16(i))
+		}
+		r.c.poll(napiBudget)
+		r.c.publish()
+		s := &r.c.xsk.stats
+		require.False(t, q.failed)
+		require.EqualValues(t, 2, s.packets.get())
+		require.EqualValues(t, 2, s.oversize.get())
+		require.EqualValues(t, 2*q.limit, s.bytes.get())
+		require.EqualValues(t, 2, s.redirect.get())
+		require.EqualValues(t, 2*q.pieces, r.sock.rx.at)
+	}
+}
