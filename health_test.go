@@ -9,6 +9,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,10 +217,10 @@ func TestReceiveQueueIsReplaced(t *testing.T) {
 	}
 }
 
-// sendingRig is a healthRig that sends all the time.
-func sendingRig(t *testing.T) (*emulatedDevice, *nic, *health) {
+// sendingRig is a healthRig that sends all the time, but for while quiet is set.
+func sendingRig(t *testing.T, quiet *atomic.Bool) (*emulatedDevice, *nic, *health) {
 	d, n, h := healthRig(t, "none")
-	w, ok := newSendWork(n.channels[0], [6]byte(n.mac), 64, func(n int) int { return n })
+	w, ok := newSendWork(n.channels[0], [6]byte(n.mac), 64, func(n int) int { return n * index(!quiet.Load()) })
 	require.True(t, ok)
 	n.start([]handler{w}, false, nil)
 	require.True(t, h.look(time.Now()))
@@ -230,7 +231,7 @@ func sendingRig(t *testing.T) (*emulatedDevice, *nic, *health) {
 // A send queue whose completion queue failed drops what it is given, by name, holds
 // nobody up and is not tried again.
 func TestSendQueueWithoutCompletions(t *testing.T) {
-	d, n, h := sendingRig(t)
+	d, n, h := sendingRig(t, new(atomic.Bool))
 	c := n.channels[0]
 	require.True(t, d.m.FailCQ(c.tx.cq.n))
 	require.Eventually(t, func() bool { return n.control.cqErrors.get() == 1 }, 10*time.Second, time.Millisecond)
@@ -260,7 +261,7 @@ func TestSendQueueWithoutCompletions(t *testing.T) {
 
 // Where the reset fails too, the pages stay with the device, and all else is the same.
 func TestSendQueueThatCannotBeReset(t *testing.T) {
-	d, n, h := sendingRig(t)
+	d, n, h := sendingRig(t, new(atomic.Bool))
 	c := n.channels[0]
 	d.m.SetScript(&model.Script{Command: func(i model.CommandInfo) model.Verdict {
 		return model.Verdict{Status: uint8(8 * index(i.Opcode == opQuerySQ))}
@@ -340,8 +341,14 @@ func cqErrorOf(cqn uint32) (data [28]byte) {
 // A send queue that breaks where no completion tells it, here by a doorbell record that
 // makes no sense, works again long before it would count as stalled.
 func TestBrokenSendQueueIsReset(t *testing.T) {
-	d, n, h := sendingRig(t)
+	var quiet atomic.Bool // what it sends later would complete in error, and that tells it
+	d, n, h := sendingRig(t, &quiet)
 	c := n.channels[0]
+	quiet.Store(true)
+	require.Eventually(t, func() (rests bool) {
+		c.do(func() { rests = c.tx.owed() == 0 })
+		return rests
+	}, 10*time.Second, time.Millisecond)
 	inError := func() bool {
 		state, err := n.fw.querySQ(c.tx.n)
 		return err == nil && state == queueError
@@ -357,6 +364,7 @@ func TestBrokenSendQueueIsReset(t *testing.T) {
 	require.True(t, h.look(time.Now()))
 	require.Contains(t, strings.Join(notices(n), "\n"), "catastrophic error: reset")
 	at := c.tx.stats.packets.get()
+	quiet.Store(false)
 	require.Eventually(t, func() bool { return c.tx.stats.packets.get() > at+10_000 }, 10*time.Second, time.Millisecond)
 	require.Zero(t, d.m.Stats().DMAFaults, d.m.Stats().LastFault)
 }
