@@ -67,10 +67,16 @@ func (h *hostileClient) goes(t *testing.T) {
 
 // jams makes the next write to the eventfd hang.
 func (h *hostileClient) jams(t *testing.T) {
-	_, err := unix.FcntlInt(uintptr(h.wake), unix.F_SETFL, 0)
+	_, err := unix.FcntlInt(uintptr(h.wake), unix.F_SETFL, unix.O_NONBLOCK)
 	require.NoError(t, err)
-	h.empty()
-	_, err = unix.Write(h.wake, fullCount)
+	for {
+		h.empty()
+		if _, err = unix.Write(h.wake, fullCount); !errors.Is(err, unix.EAGAIN) { // another may write between
+			break
+		}
+	}
+	require.NoError(t, err)
+	_, err = unix.FcntlInt(uintptr(h.wake), unix.F_SETFL, 0)
 	require.NoError(t, err)
 }
 
